@@ -50,15 +50,8 @@ struct KnownName {
 KnownName split_context(std::string_view name) {
   const std::size_t dash = name.rfind('-');
   if (!entry_text(kModelsYaml, name).empty() || dash == name.npos) return {name};
-  std::string_view word = name.substr(dash + 1);
-  std::int64_t thousands = 0;
-  if (!word.ends_with('k')) return {name};
-  word.remove_suffix(1);
-  const auto read = read_number(word.data(), word.data() + word.size(), thousands);
-  constexpr std::int64_t kMost = 16 * 1024;
-  const bool is_length = read.ec == std::errc() && read.ptr == word.data() + word.size() &&
-                         thousands > 0 && thousands <= kMost;
-  return is_length ? KnownName{name.substr(0, dash), thousands * 1024} : KnownName{name};
+  const std::int64_t context = context_of_word(name.substr(dash + 1));
+  return context > 0 ? KnownName{name.substr(0, dash), context} : KnownName{name};
 }
 
 bool is_known_model(std::string_view name) {

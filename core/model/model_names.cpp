@@ -113,14 +113,6 @@ struct SaidFormat {
   std::string context;   // "128k"; empty: the model's own
 };
 
-// "128k" and so on: a longer context, as repositories of models with scaled positions say it.
-bool is_context(std::string_view word) {
-  if (!word.ends_with('k')) return false;
-  word.remove_suffix(1);
-  return (word.size() >= 2 && word.size() <= 4) && word.front() != '0' &&
-         word.find_first_not_of("0123456789") == word.npos;
-}
-
 // Cuts one end off a name: the longest that says a format, else a word that changes no shape. The
 // last format of a name counts. Returns false where there is none.
 bool cut_end(std::string& name, SaidFormat& said) {
@@ -142,7 +134,7 @@ bool cut_end(std::string& name, SaidFormat& said) {
   const std::string word = name.substr(last + 1);
   const bool is_date =
       word.size() == 4 && word.find_first_not_of("0123456789") == std::string::npos;
-  const bool says_context = said.context.empty() && is_context(word);
+  const bool says_context = said.context.empty() && context_of_word(word) > 0;
   if (!is_date && !says_context && known.same_shape.count(word) == 0) return false;
   if (says_context) said.context = word;
   said.is_gguf = said.is_gguf || word == "gguf";
@@ -185,6 +177,19 @@ FoundModel named_by(NameParts parts) {
 }
 
 }  // namespace
+
+std::int64_t context_of_word(std::string_view word) {
+  constexpr std::size_t kMostDigits = 5;
+  if (!word.ends_with('k')) return 0;
+  word.remove_suffix(1);
+  const bool is_number = !word.empty() && word.size() <= kMostDigits && word.front() != '0' &&
+                         word.find_first_not_of("0123456789") == word.npos;
+  if (!is_number) return 0;
+  std::int64_t thousands = 0;
+  for (const char digit : word) thousands = 10 * thousands + (digit - '0');
+  const std::int64_t tokens = thousands * 1024;
+  return tokens <= kMostContextOfName ? tokens : 0;
+}
 
 FoundModel named_model(std::string_view name) {
   const KnownNames& known = known_names();

@@ -3,6 +3,7 @@
 // core/model/model_names.yaml what names have beside the model.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +26,12 @@ struct FoundModel {
 // "nvidia/Llama-3.3-70B-Instruct-FP8" is llama-3.1-70b in fp8. An organisation that is not known
 // may be the folder of a path, so that it needs a format behind it.
 FoundModel named_model(std::string_view name);
+
+// Tokens of "128k", a longer context than the model's own, as names with scaled positions end; 0:
+// the word says none.
+std::int64_t context_of_word(std::string_view word);
+// Above it no name says one.
+inline constexpr std::int64_t kMostContextOfName = std::int64_t{16} << 20;
 
 // The catalogue's name of the model that was meant, if only letters are wrong: another number is
 // another version or size. Empty: none is near.

@@ -204,14 +204,27 @@ class FlagReader {
     }
     if (!acts) return note_fate(flag, name, value.value_or(""));
     if (flag.takes == FlagTakes::Json && is_derived(flag.argument)) {
+      if (!origin_.empty() && text != kNotSet && !is_object(text)) refuse_json(name, text);
       given_.arguments[flag.argument] = text;
       return;
     }
     if (add_parts(flag.argument, text, 0)) return;
     if (flag.takes == FlagTakes::Json && !is_simulated(flag.argument)) {
-      refuse(name, "has the value '" + printable(text) + "'; allowed: JSON, {\"key\": value}");
+      refuse_json(name, text);
     }
     given_.arguments[flag.argument] = checked(flag.argument, name, text);
+  }
+
+  [[noreturn]] void refuse_json(const std::string& name, const std::string& value) const {
+    refuse(name, "has the value '" + printable(value) + "'; allowed: JSON, {\"key\": value}");
+  }
+
+  static bool is_object(const std::string& text) {
+    try {
+      return Json::parse(text).is_object();
+    } catch (const JsonError&) {
+      return text.starts_with('{') && python_arguments(text).has_value();
+    }
   }
 
   // The server refuses a word that is not in its list, in any version that was read. A log has
@@ -247,7 +260,12 @@ class FlagReader {
       if (is_valid(row, plain)) return plain;
       allowed = allowed_values(row);
     }
-    if (allowed.empty()) return plain;
+    if (allowed.empty()) {
+      const bool is_count = !is_short || value == kNotSet || number_in<std::int64_t>(plain);
+      if (is_count || origin_.empty()) return plain;
+      refuse(name, "has the value '" + printable(value) +
+                       "'; allowed: a whole number, also with k, K, m, M, g, G, t or T behind it");
+    }
     if (value == kNotSet || value == "auto" || value == "-1") return value;
     refuse(name, "has the value '" + printable(value) + "'; allowed: " + std::string(allowed));
   }

@@ -26,6 +26,7 @@
 #include "sim/cost/device_share.h"
 #include "sim/simulation.h"
 #include "study/compose/compose_workload.h"
+#include "study/compose/scaled_context.h"
 #include "study/compose/scenario_request.h"
 #include "study/compose/yaml_draft.h"
 
@@ -174,33 +175,6 @@ std::string known_model(const std::string& model, std::vector<std::string>& note
   return model;
 }
 
-// The context of positions that the command scales, as a part of the model's name: "-128k".
-// `rope_scaling` in the model's file, or over it, has a factor.
-std::string with_context(const std::string& model, const EngineArguments& arguments) {
-  for (const auto& [name, value] : arguments) {
-    const bool is_scaling = name.ends_with("rope_scaling") || name.ends_with("rope_parameters");
-    if (!is_scaling || !value.starts_with('{')) continue;
-    try {
-      const Json scaling = Json::parse(value);
-      const Json* const factor = scaling.find("factor");
-      if (factor == nullptr || !factor->is_number()) continue;
-      const Json* const original = scaling.find("original_max_position_embeddings");
-      const bool has_original = original != nullptr && original->is_number();
-      const auto trained = has_original ? original->get<double>()
-                                        : static_cast<double>(find_model(model, {}).max_context());
-      const double context = factor->get<double>() * trained / 1024;
-      constexpr double kMost = 16 * 1024;
-      const bool is_longer =
-          context * 1024 > static_cast<double>(find_model(model, {}).max_context());
-      if (is_longer && context <= kMost && !path_exists(model)) {
-        return fmt::format("{}-{}k", model, static_cast<std::int64_t>(context));
-      }
-    } catch (const JsonError&) {  // of Python: left as it is
-    }
-  }
-  return model;
-}
-
 // A file of this machine is found from any folder.
 std::string with_absolute_path(const std::string& name) {
   return path_exists(name) ? std::filesystem::absolute(name).string() : name;
@@ -269,7 +243,7 @@ void set_server(const ScenarioRequest& request, const Server& server,
         "Face, or the path of a config.json");
   }
   const std::string known = known_model(model, notes);
-  const std::string scaled = with_context(known, server.arguments);
+  const std::string scaled = with_scaled_context(known, server.arguments, notes);
   draft.set_text("model", with_absolute_path(scaled),
                  scaled == known ? "" : "its positions are scaled");
   draft.set_text("hardware", gpus.front().name);

@@ -107,6 +107,8 @@ constexpr Named kKnown[] = {
     {"deepseek-r1:70b", "llama-3.1-70b", {}},
     {"unsloth/Qwen2.5-Coder-32B-Instruct-128K-GGUF", "qwen2.5-32b-128k", kInt4},
     {"qwen3-32b-128k", "qwen3-32b-128k", {}},
+    {"meta-llama/Llama-2-7b-hf-8k", "llama-2-7b-8k", {}},
+    {"qwen3-32b-16384k", "qwen3-32b-16384k", {}},
 };
 
 TEST_CASE("names of models as people type them", "[core][model]") {

@@ -297,6 +297,11 @@ TEST_CASE("a KV cache of so many bytes has as many blocks as they hold", "[study
   CHECK(blocks(command + "-tp 2 --kv-cache-memory-bytes 16G") == 2 * kBytes / kBlock);
   CHECK(refusal(of_command(command + "--kv-cache-memory-bytes 80G"))
             .starts_with("--command: --kv-cache-memory-bytes is 85899345920; allowed: 1 to "));
+  for (const std::string value : {"auto", "1e22", "12.5", "9999999999G"}) {
+    CHECK(refusal(of_command(command + "--kv-cache-memory-bytes " + value))
+              .starts_with("--command: '--kv-cache-memory-bytes' has the value '" + value +
+                           "'; allowed: a whole number"));
+  }
 }
 
 TEST_CASE("positions that a command scales give a longer context", "[study][compose]") {
@@ -316,6 +321,31 @@ TEST_CASE("positions that a command scales give a longer context", "[study][comp
   }
   CHECK(composed("vllm serve Qwen/Qwen3-8B-FP8 --rope-scaling '{\"factor\": 2.0}'").quantization ==
         Quantization::Fp8Block);
+}
+
+TEST_CASE("a scaling of positions that cannot be used is told", "[study][compose]") {
+  const auto with = [](const std::string& scaling) {
+    return compose_scenario(
+        of_command("vllm serve meta-llama/Llama-2-7b-hf --rope-scaling '" + scaling + "'"));
+  };
+  CHECK(read(with(R"({"type": "linear", "factor": 2.0})")).model == "llama-2-7b-8k");
+  CHECK(read(with(R"({'type': 'linear', 'factor': 2.0})")).model == "llama-2-7b-8k");
+  using Case = std::pair<const char*, const char*>;
+  for (const Case& one : {Case(R"({"type": "linear"})", "it has no factor."),
+                          {R"({"factor": -4})", "a factor that is not above 0."},
+                          {R"({"factor": 1e300})", "more than 16,777,216 tokens."},
+                          {R"({"factor": 0.5})", "less than the model's own"}}) {
+    INFO(one.first);
+    const ComposedScenario made = with(one.first);
+    CHECK(read(made).model == "llama-2-7b");
+    const bool is_told = std::any_of(made.notes.begin(), made.notes.end(), [&](const auto& note) {
+      return note.starts_with("Not simulated: --rope-scaling ") &&
+             note.find(one.second) != std::string::npos;
+    });
+    CHECK(is_told);
+  }
+  CHECK(refusal(of_command("vllm serve Qwen/Qwen3-32B --rope-scaling yarn"))
+            .starts_with("--command: '--rope-scaling' has the value 'yarn'; allowed: JSON"));
 }
 
 TEST_CASE("a model's file that is elsewhere has a name", "[study][compose]") {
