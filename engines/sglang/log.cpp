@@ -242,7 +242,8 @@ constexpr LogDialect kSglangLog = {
     .numbering = "With SGLANG_LOG_FORWARD_ITERS=1 SGLang numbers its steps, and the log says it.",
     .budget = "chunked_prefill_size",
     .more_graphs =
-        "--cuda-graph-max-bs-decode {} (--cuda-graph-max-bs before 0.5.17) captures graphs for as "
+        "--cuda-graph-max-bs-decode {} (--cuda-graph-max-bs before 0.5.15.post1) captures graphs "
+        "for as "
         "many, which take memory of the GPU; a smaller --max-running-requests does without.",
     .no_graphs = "disable_cuda_graph",
     .more_memory =

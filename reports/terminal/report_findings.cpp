@@ -312,10 +312,10 @@ std::optional<LogFinding> graphs_of(const EngineLog& log, const Lines& lines,
   const auto off = log.settings.find(std::string(log.dialect->no_graphs));
   if (off != log.settings.end() && off->second == "True") {
     text += fmt::format(" {} is set, so none has one.", log.dialect->no_graphs);
-  } else if (to > most_with) {
-    if (most_with > 0) {
-      text += fmt::format(" The most with one are {} requests.", grouped_text(most_with));
-    }
+  } else if (most_with == 0) {
+    text += " No line shows one: graphs are off, or captured for fewer requests than these.";
+  } else if (from > most_with) {
+    text += fmt::format(" The most with one are {} requests.", grouped_text(most_with));
     std::string more(log.dialect->more_graphs);
     if (const std::size_t at = more.find("{}"); at != std::string::npos) {
       more.replace(at, 2, std::to_string(to));

@@ -130,6 +130,12 @@ TEST_CASE("decode steps without a CUDA graph are a finding", "[reports][findings
   const std::string other = text_with({{32, "True"}, {8, "False"}});
   CHECK(contains(other, "Up to 32 requests ran with one, so their number is not the reason."));
   CHECK(!contains(other, "--cuda-graph"));
+  const std::string mixed = text_with({{32, "True"}, {8, "False"}, {40, "False"}});
+  CHECK(contains(mixed, "Up to 32 requests ran with one, so their number is not the reason."));
+  CHECK(!contains(mixed, "--cuda-graph"));
+  const std::string none = text_with({{8, "False"}, {40, "False"}});
+  CHECK(contains(none, "No line shows one: graphs are off, or captured for fewer requests"));
+  CHECK(!contains(none, "--cuda-graph"));
   CHECK(contains(text_with({{8, "False"}}, "server_args={'disable_cuda_graph': True}\n"),
                  "disable_cuda_graph is set"));
 }
