@@ -99,6 +99,7 @@ class Drawer {
   void place_requests();
   void draw_prompts();
   void draw_outputs();
+  std::string kept_prompts_text() const;
   void describe_draw();
 
   const ReportWindows& reports_;
@@ -294,6 +295,30 @@ void Drawer::draw_outputs() {
   }
 }
 
+// "prompts keep the sum of each report", or what of it they keep.
+std::string Drawer::kept_prompts_text() const {
+  constexpr double kNear = 0.02;
+  const auto is_near = [](double drawn, double logged) {
+    return std::abs(drawn - logged) <= std::max(kNear * logged, 1.0);
+  };
+  std::vector<double> drawn(windows().size());
+  for (std::size_t r = 0; r < out_.requests.size(); ++r) {
+    drawn[window_of_[r]] += real(out_.requests[r].num_prompt_tokens);
+  }
+  bool is_each = true;
+  double sum = 0;
+  double logged = 0;
+  for (std::size_t w = 0; w < drawn.size(); ++w) {
+    is_each = is_each && is_near(drawn[w], windows()[w].prompt_tokens);
+    sum += drawn[w];
+    logged += windows()[w].prompt_tokens;
+  }
+  if (is_each) return "prompts keep the sum of each report";
+  if (is_near(sum, logged)) return "prompts keep the sum of all reports";
+  return fmt::format("prompts have {} tokens of the {} of the reports", grouped_text(sum, 0),
+                     grouped_text(logged, 0));
+}
+
 void Drawer::describe_draw() {
   const auto n = static_cast<std::int64_t>(out_.requests.size());
   const auto num_logged = std::count_if(out_.requests.begin(), out_.requests.end(),
@@ -310,7 +335,7 @@ void Drawer::describe_draw() {
         "of the KV cache, to a factor of about two; ",
         grouped_text(means_.prompt, 0), grouped_text(means_.output, 0));
   }
-  out_.summary += "prompts keep the sum of each report; ";
+  out_.summary += kept_prompts_text() + "; ";
   out_.summary += ends_at_limits_ ? "outputs end at their max_tokens, as the sum of all says"
                                   : "outputs keep the sum of all";
   if (reports_.num_ranks > 1) {

@@ -34,7 +34,8 @@ std::string draws_text(const DrawBand& draws, const WhatIf& what_if) {
                   draws.num_draws, what_if.chosen ? "with the change" : "without a change",
                   range_text(draws.p99_itl), range_text(draws.p99_ttft));
   if (what_if.goals.empty()) return text + ".";
-  return text + fmt::format("; {} of them keep the goal.", draws.num_kept);
+  return text + fmt::format("; {} of them {} the goal.", draws.num_kept,
+                            draws.num_kept == 1 ? "keeps" : "keep");
 }
 
 void append_draws(const DrawBand& draws, JsonText& json) {

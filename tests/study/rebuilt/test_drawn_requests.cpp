@@ -119,6 +119,7 @@ TEST_CASE("drawn requests have the tokens of the reports", "[study][rebuilt]") {
     const DrawnRequests drawn = draw_requests(reports, setup);
     INFO("seed " << seed << " " << drawn.summary);
     REQUIRE(drawn.requests.size() == 18);
+    CHECK(drawn.summary.find("prompts keep the sum of each report") != std::string::npos);
     double outputs = 0;
     for (std::size_t w = 0; w < reports.windows.size(); ++w) {
       double sum = 0;
@@ -276,6 +277,17 @@ TEST_CASE("reports of a server that drafts tokens do not say a step's time", "[c
   REQUIRE(result.exit_code == 0);
   CHECK(result.out.find("step times do not follow from these reports: the server drafts tokens") !=
         std::string::npos);
+}
+
+TEST_CASE("prompts of a report without arrivals are those of the next", "[study][rebuilt]") {
+  const std::string call = "INFO:  127.0.0.1:1 - \"POST /v1/completions HTTP/1.1\" 200 OK\n";
+  std::vector<Load> loads = exact_loads();
+  std::string text = reports_text({loads[0], loads[1]});
+  text.insert(text.rfind("INFO"), call + call);
+  const DrawnRequests drawn = draw_requests(report_windows(log_of(text)), {});
+  REQUIRE(drawn.requests.size() == 2);
+  CHECK(drawn.summary.find("prompts keep the sum of all reports") != std::string::npos);
+  CHECK(std::abs(prompts_of(drawn) - 40'000) <= 2);
 }
 
 }  // namespace metronome::testing::TEST_FILE
