@@ -190,8 +190,13 @@ void AdviseSession::note_lacks(const EngineLog* log, WatchReport& report) const 
         "budget, the limit of running requests, the server's version and the time of a step, so "
         "no flag can be advised: give the server's log with --log.");
   } else if (log != nullptr && !has_requests(*log)) {
-    report.notes.push_back(fmt::format(
-        "The log has no steps, so no flag can be advised by replays. {}", log->dialect->numbering));
+    report.notes.push_back(
+        may_have_requests(*log)
+            ? fmt::format("The log has no steps, so no flag is tried here. `metronome diagnose {}` "
+                          "tries them with requests that are drawn to match its lines.",
+                          options_.log == "-" ? "LOG" : printable(options_.log))
+            : fmt::format("The log has no steps, so no flag can be advised by replays. {}",
+                          log->dialect->numbering));
   }
   const bool waits_unseen =
       log != nullptr && has_requests(*log) && log->arrivals.empty() &&
