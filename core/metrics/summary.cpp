@@ -193,7 +193,7 @@ std::vector<TimeNs> completed_arrivals(const RunRecord& record) {
 // As summarize_peaks(), for steps that are not in order of time.
 void summarize_replica_peaks(const RunRecord& record, const CompletedTokens& tokens,
                              const std::vector<TimeNs>& arrivals, Summary& summary) {
-  // Of all requests, since FleetFigures cannot know which of them will complete.
+  // The first arrival of any request: FleetFigures cannot know which ones will complete.
   TimeNs first_arrival = arrivals.front();
   for (const RequestRecord& request : record.requests) {
     first_arrival = std::min(first_arrival, request.arrival);
