@@ -193,8 +193,9 @@ void AdviseSession::note_lacks(const EngineLog* log, WatchReport& report) const 
     report.notes.push_back(
         may_have_requests(*log)
             ? fmt::format("The log has no steps, so no flag is tried here. `metronome diagnose {}` "
-                          "tries them with requests that are drawn to match its lines.",
-                          options_.log == "-" ? "LOG" : printable(options_.log))
+                          "tries them with requests that are drawn to match its lines. {}",
+                          options_.log == "-" ? "LOG" : printable(options_.log),
+                          log->dialect->form == LogForm::Iterations ? log->dialect->numbering : "")
             : fmt::format("The log has no steps, so no flag can be advised by replays. {}",
                           log->dialect->numbering));
   }

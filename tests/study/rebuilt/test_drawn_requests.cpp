@@ -290,4 +290,30 @@ TEST_CASE("prompts of a report without arrivals are those of the next", "[study]
   CHECK(std::abs(prompts_of(drawn) - 40'000) <= 2);
 }
 
+TEST_CASE("drawn requests that load a server otherwise are no replay", "[cli][rebuilt]") {
+  const ScratchFolder scratch;
+  const std::string call = "INFO:  127.0.0.1:1 - \"POST /v1/completions HTTP/1.1\" 200 OK\n";
+  std::vector<Load> loads = exact_loads();
+  for (Load& load : loads) load.running = 80;  // of which six calls are answered
+  const CommandResult result = run_metronome(
+      "diagnose '" + scratch.write("r.log", reports_text(loads, call)) + "' --target-itl 100");
+  INFO(result.err << result.out);
+  REQUIRE(result.exit_code == 0);
+  CHECK(result.out.find("Not replayed with other settings: 80.0 requests run on average in the") !=
+        std::string::npos);
+  CHECK(result.out.find("what if") == std::string::npos);
+}
+
+TEST_CASE("requests that do not fit into the log's KV cache are told", "[cli][rebuilt]") {
+  const ScratchFolder scratch;
+  const std::string call = "INFO:  127.0.0.1:1 - \"POST /v1/completions HTTP/1.1\" 200 OK\n";
+  std::string text = reports_text(exact_loads(), call + call + call);
+  text.replace(text.find("100,000"), 7, "30,000");
+  const CommandResult result =
+      run_metronome("diagnose '" + scratch.write("r.log", text) + "' --target-itl 100");
+  INFO(result.err << result.out);
+  REQUIRE(result.exit_code == 0);
+  CHECK(result.out.find(" of these requests never fit") != std::string::npos);
+}
+
 }  // namespace metronome::testing::TEST_FILE

@@ -237,6 +237,26 @@ TEST_CASE("a log beside the metrics gives cause, flags, price and the restart", 
   CHECK(Json::parse(quiet.out).at("advice").is_null());
 }
 
+TEST_CASE("a log without steps is for diagnose", "[advise]") {
+  const ScratchFolder scratch;
+  const ScriptedServer server(pages(50));
+  std::istringstream all(read_text_file(source_dir() + "/tests/expected/logs/vllm.log"));
+  std::string reports;
+  for (std::string line; std::getline(all, line);) {
+    if (!contains(line, "Iteration(")) reports += line + "\n";
+  }
+  const std::string vllm = scratch.write("reports.log", reports);
+  const std::string sglang = source_dir() + "/tests/expected/logs/sglang.log";
+  for (const std::string& log : {vllm, sglang}) {
+    const CommandResult result =
+        advise(server.url(), "--once --interval 0.2 --target-itl 50 --json --log '" + log + "'");
+    INFO(result.out << result.err);
+    CHECK(contains(result.out, "`metronome diagnose " + log + "` tries them with requests"));
+    CHECK(!contains(result.out, "no flag can be advised"));
+    CHECK(contains(result.out, "--enable-logging-iteration-details") == (log == vllm));
+  }
+}
+
 TEST_CASE("beside the server of `metronome serve` it sees the load", "[advise][serve]") {
   HttpBench bench({}, 1);
   const std::string url = fmt::format("http://127.0.0.1:{}", bench.server.port());
