@@ -19,8 +19,8 @@ def scenario_command(run, backend, scenario, folder, settings):
     if backend == "cuda":
         settings = [*settings, f"cuda.invariance={run.invariance}"]
     own = run.settings() if backend == "cuda" else run.options.set
-    # Traces are large and can be made from the steps and requests.
-    for setting in [*settings, "results.trace=false", *own]:
+    # Traces and reports are large and can be made from the steps and requests.
+    for setting in [*settings, "results.trace=false", "results.report=false", *own]:
         command += ["--set", setting]
     return command
 
