@@ -61,14 +61,15 @@ class RecentSteps {
   }
   // Forgets steps before this one, but for at most kBlock of them.
   void drop_before(std::int64_t step) {
-    const std::int64_t num_blocks = std::max<std::int64_t>(step - first_, 0) / kBlock;
+    const auto num_blocks =
+        static_cast<std::ptrdiff_t>(std::max<std::int64_t>(step - first_, 0) / kBlock);
     ends_.erase(ends_.begin(), ends_.begin() + num_blocks * kBlock);
     blocks_.erase(blocks_.begin(), blocks_.begin() + num_blocks);
     first_ += num_blocks * kBlock;
   }
 
  private:
-  static constexpr std::int64_t kBlock = 32;
+  static constexpr std::int32_t kBlock = 32;
   std::size_t place(std::int64_t step) const { return static_cast<std::size_t>(step - first_); }
 
   std::int64_t first_ = 0;  // a multiple of kBlock

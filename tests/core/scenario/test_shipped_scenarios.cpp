@@ -4,12 +4,14 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <set>
 
 #include "core/metrics/run_record.h"
 #include "core/metrics/summary.h"
 #include "core/scenario/scenario.h"
 #include "cpu/cpu_backend.h"
+#include "fleet/fleet_run.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
 #include "tests/catch.h"
@@ -43,12 +45,12 @@ bool has_its_trace(const Scenario& scenario) {
 }
 
 Summary simulate(const Scenario& scenario, const Workload& workload) {
-  Simulation simulation = prepare_simulation(scenario);
+  const std::unique_ptr<PreparedRun> prepared = FleetBackend().prepare(scenario);
   RunRecorder recorder(workload.requests.size());
   EventSink* sinks[] = {&recorder};
   VirtualClock clock;
-  REQUIRE(simulation.run(workload, clock, sinks).completed);
-  return summarize(recorder.finish(), {scenario.slo, simulation.setup.kv_cache.num_blocks});
+  REQUIRE(prepared->run(workload, clock, sinks, {}).completed);
+  return summarize(recorder.finish(), {scenario.slo, prepared->setup.kv_cache.num_blocks});
 }
 
 Summary simulate(const Scenario& scenario) {
