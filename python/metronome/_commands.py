@@ -148,7 +148,7 @@ def sweep(scenario: Optional[ScenarioLike] = None, over: Optional[Mapping[str, V
           backend: str = "sim", seed: Optional[int] = None, runs: Optional[int] = None,
           jobs: Optional[int] = None, out: Optional[PathLike] = None,
           log: Optional[PathLike] = None, executor: Any = None,
-          **options: Unpack[Searched]) -> Sweep:
+          steps_of: Optional[Sequence[int]] = None, **options: Unpack[Searched]) -> Sweep:
     """Runs every variant at every point of a grid, several points at once.
 
     Args:
@@ -168,6 +168,8 @@ def sweep(scenario: Optional[ScenarioLike] = None, over: Optional[Mapping[str, V
             or the module ``ray``. Workers need this package and the scenario's files; policies and
             routers of Python are sent to them. The results are the same bytes; a point whose worker
             is lost runs here.
+        steps_of: the replicas of a fleet whose steps are kept, ``()`` for none: memory does not grow
+            with the others' steps; None: as the scenario says
         **options: goals such as ``target_itl``, and a scenario without a file; see ``Searched``
 
     A point that failed, or is no valid scenario, is a warning; the others have rows.
@@ -180,6 +182,8 @@ def sweep(scenario: Optional[ScenarioLike] = None, over: Optional[Mapping[str, V
     words += _over_words(over) + arguments_of({
         "set": assignments_of(sets), "variant": _names(variants), "backend": backend, "seed": seed,
         "runs": runs, **goals})
+    if steps_of is not None:
+        words += arguments_of({"steps_of": ",".join(map(str, steps_of)) or "none"})
     if executor is not None:
         _run_elsewhere(words, given, folder.path, executor)
     words += arguments_of({"jobs": jobs, "out": folder.path, "log": log, "json": True})

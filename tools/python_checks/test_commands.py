@@ -41,6 +41,16 @@ class Commands(common.InFolder):
         self.assertEqual([row["digest"] for row in of_text.rows],
                          [row["digest"] for row in ours.rows])
 
+    def test_sweep_keeps_steps_of_some_replicas(self):
+        for steps_of, word in (([1, 2], "1,2"), ((), "none")):
+            ours, theirs = f"ours-{word}", f"theirs-{word}"
+            metronome.sweep("quickstart", {"seed": [1]}, {**SMALL, "fleet.replicas": 3},
+                            variants="chunked-512", out=ours, steps_of=steps_of)
+            common.command("sweep", "quickstart", "--over", "seed=1", *SMALL_SET, "--replicas", 3,
+                           "--variant", "chunked-512", "--steps-of", word, "--out", theirs,
+                           cwd=self.folder)
+            self.assert_same_files(ours, theirs)
+
     def test_executors(self):
         over = {"workload.arrivals.rate": [2, 4, 8], "seed": [1, 2]}
         metronome.sweep("quickstart", over, SMALL, variants="chunked-512", out="theirs", jobs=1)
