@@ -6,6 +6,7 @@ is a row of docs/reference/serve_calls.md."""
 import json
 import logging
 import os
+import re
 
 import anthropic
 import jsonschema
@@ -83,6 +84,11 @@ class Calls:
         except Exception as error:
             wrong = f"{type(error).__name__}: {error}"
         self.faults.expect(wrong is None, f"{name}: {wrong}")
+
+
+def matches(pattern, text):
+    """What is wrong, or None."""
+    return None if re.fullmatch(pattern, text) else f"{text!r} is not {pattern}"
 
 
 def fits(schema, text):
@@ -171,6 +177,8 @@ def check_chats(client, calls):
         extra_body={"structured_outputs": {"json": SCHEMAS["limits"]}}).message.content))
     calls.run("chat vLLM guided_json", lambda: fits(SCHEMAS["text"], message_of(
         extra_body={"guided_json": SCHEMAS["text"]}).message.content))
+    calls.run("chat vLLM guided_regex", lambda: matches("(yes|no){2}", message_of(
+        extra_body={"guided_regex": "(yes|no){2}"}).message.content))
     calls.run("chat vLLM guided_choice", lambda: None if message_of(
         extra_body={"guided_choice": ["yes", "no"]}).message.content in ("yes", "no") else "other")
     calls.run("chat chat_template_kwargs", lambda: None if message_of(
@@ -287,7 +295,9 @@ def check_responses(client, calls):
             stream.until_done()
             return None if stream.get_final_response().output_text else "no text"
     calls.run("response by the client's stream helper", helper)
-    for fields in ({"previous_response_id": "resp_1"}, {"tools": [{"type": "web_search"}]}):
+    calls.run("response without a hosted tool", lambda: None if create(
+        tools=[{"type": "web_search"}]).output_text else "no text")
+    for fields in ({"previous_response_id": "resp_1"}, {"tools": [{"type": "what"}]}):
         calls.run(f"response refused: {fields}", lambda: refused(
             openai.BadRequestError, lambda: create(**fields)))
 
@@ -455,6 +465,8 @@ def check_native(server, calls):
     calls.run("/generate json_schema", lambda: fits(SCHEMAS["text"], json.loads(generate(
         text="a", sampling_params={"max_new_tokens": 60, "json_schema":
                                    json.dumps(SCHEMAS["text"])})[1])["text"]))
+    calls.run("/generate regex", lambda: matches("a+b", json.loads(generate(
+        text="a", sampling_params={"regex": "a+b"})[1])["text"]))
     for path, key in (("/get_model_info", "model_path"), ("/model_info", "is_generation"),
                       ("/get_server_info", "max_total_num_tokens"), ("/server_info", "version")):
         calls.run(path, lambda: None if key in json.loads(server.ask("GET", path)[2]) else "lacks")
@@ -472,14 +484,14 @@ def check_refusals(server, calls):
             ("/v1/chat/completions", {**chat, "tool_choice": "required"}),
             ("/v1/chat/completions", {**chat, "tools": TOOLS, "tool_choice": "always"}),
             ("/v1/chat/completions", {**chat, "tools": [{"type": "web"}]}),
-            ("/v1/chat/completions", {**chat, "guided_regex": "a+"}),
-            ("/v1/chat/completions", {**chat, "guided_json": {"type": "string", "pattern": "a+"}}),
+            ("/v1/chat/completions", {**chat, "guided_regex": "a("}),
+            ("/v1/chat/completions", {**chat, "guided_json": {"type": "string", "pattern": "a("}}),
             ("/v1/chat/completions", {**chat, "guided_json": {"$ref": "#"}}),
             ("/v1/chat/completions", {**chat, "guided_json": {"type": "what"}}),
             ("/v1/chat/completions", {**chat, "reasoning_effort": "much"}),
             ("/v1/responses", {}), ("/v1/responses", {"input": [{"type": "item_reference"}]}),
             ("/v1/messages", {"max_tokens": 5}), ("/v1/messages", {"messages": HI}),
-            ("/generate", {"text": "a", "sampling_params": {"regex": "a"}}),
+            ("/generate", {"text": "a", "sampling_params": {"regex": "a("}}),
             ("/generate", {"text": "a", "input_ids": [1]}),
             ("/generate", {"text": 5}), ("/generate", {"text": "a", "what": 1})):
         def one():
