@@ -181,6 +181,8 @@ class Pools(common.InFolder):
         tune("searched")
         code = (f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
                 "import concurrent.futures, threading, time, os, signal, test_clusters\n"
+                # A shell's background command ignores it.
+                "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
                 "class Pool(concurrent.futures.ProcessPoolExecutor):\n"
                 "    count = 0\n"
                 "    def submit(self, *call):\n"
