@@ -17,7 +17,7 @@ namespace metronome {
 
 class SglangRunningBatch {
  public:
-  // What changed since the last plan.
+  // Changes since the last plan.
   struct Change {
     bool has_shrunk = false;  // a request left the batch or the last prefill
     bool has_begun = false;   // the batch was empty and is not

@@ -11,6 +11,7 @@
 #include "core/base/number_text.h"
 #include "core/metrics/gap_analysis.h"
 #include "core/metrics/run_record.h"
+#include "engines/log/batch_pace.h"
 #include "engines/log/log_dialect.h"
 #include "reports/terminal/batch_times.h"
 
@@ -104,15 +105,8 @@ LogGaps gaps_of_iterations(const EngineLog& log) {
 
 // ---- Logs of batches ----
 
-// Limits that no server reaches keep sums in their range.
+// A limit that no server reaches keeps sums in their range.
 constexpr double kLongestNs = 3.6e12;
-constexpr double kSlowestTokenNs = 1e10;
-
-// A running request's time per token, as the throughput of a Decode line says.
-double ns_per_token(const LogObservation& decode) {
-  const double ns = static_cast<double>(decode.num_running) / decode.decode_rate * 1e9;
-  return std::min(ns, kSlowestTokenNs);
-}
 
 // How fast the engine was where nothing else was in the way.
 struct Pace {
@@ -136,7 +130,7 @@ PureDecodes pure_decodes(const EngineLog& log) {
                                  .time = seen.time,
                                  .num_requests = seen.num_running,
                                  .cache_usage = seen.cache_usage.value_or(0),
-                                 .step_ns = std::llround(ns_per_token(seen)),
+                                 .step_ns = std::llround(logged_decode_pace(seen)),
                                  .rank = seen.rank});
     }
     is_pure[seen.rank] = true;
@@ -192,35 +186,10 @@ TimeNs decode_pace(const EngineLog& log, const std::vector<DecodeSample>& usual)
   std::optional<double> shortest;
   for (const LogObservation& seen : log.observations) {
     if (seen.kind != Observed::Decode || seen.decode_rate <= 0 || seen.num_running == 0) continue;
-    const double ns = ns_per_token(seen);
+    const double ns = logged_decode_pace(seen);
     shortest = std::min(shortest.value_or(ns), ns);
   }
   return std::llround(shortest.value_or(0));
-}
-
-// The time between two Prefill lines is that of the second batch, and of what ran between them. So
-// the batches that followed directly have the shortest time per token: a low percentile, by tokens.
-double prefill_pace(const EngineLog& log) {
-  constexpr std::int64_t kLargeBatch = 256;  // tokens; for small ones it is the time of the weights
-  constexpr double kShare = 0.1;
-  std::vector<std::pair<double, double>> costs;  // per token, tokens
-  for (const std::int64_t least : {kLargeBatch, std::int64_t{1}}) {
-    double total = 0;
-    for (const LogObservation& seen : log.observations) {
-      if (seen.kind != Observed::Prefill || seen.elapsed_ns == 0) continue;
-      if (seen.num_prefill_tokens < least) continue;
-      const auto tokens = static_cast<double>(seen.num_prefill_tokens);
-      costs.emplace_back(static_cast<double>(seen.elapsed_ns) / tokens, tokens);
-      total += tokens;
-    }
-    std::sort(costs.begin(), costs.end());
-    double sum = 0;
-    for (const auto& [cost, tokens] : costs) {
-      sum += tokens;
-      if (sum >= kShare * total) return cost;
-    }
-  }
-  return 0;
 }
 
 // Batches without a Decode line between them, while requests run.
@@ -326,7 +295,7 @@ class BatchRank {
   }
   // The gaps since the last Decode line that no batch of prompts lengthened.
   void add_decodes(const LogObservation& seen) {
-    const double whole = static_cast<double>(mode_.decode_interval) * ns_per_token(seen);
+    const double whole = static_cast<double>(mode_.decode_interval) * logged_decode_pace(seen);
     TimeNs each = std::llround(whole) - prefill_ns_;
     each = std::max(each / mode_.decode_interval, pace_.decode_ns / 2);
     if (was_idle_) {
@@ -441,7 +410,8 @@ LogGaps gaps_of_batches(const EngineLog& log) {
   // The time that a log gives to a batch is that since the one before, with its decodes.
   add_least(times.least_decodes, pure);
   result.slow = slow_lines(log, pure);
-  pace.prefill_ns_per_token = pace.is_estimated ? times.ns_per_token : prefill_pace(log);
+  pace.prefill_ns_per_token =
+      pace.is_estimated ? times.ns_per_token : logged_prefill_pace(log.observations);
   pace.requests_per_s = pace.is_estimated ? times.requests_per_s : 0;
   std::map<std::int32_t, BatchRank> ranks;
   bool has_numbers = false;

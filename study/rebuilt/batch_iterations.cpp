@@ -9,6 +9,7 @@
 
 #include "core/base/real.h"
 #include "core/base/rng.h"
+#include "engines/log/batch_pace.h"
 #include "engines/log/log_dialect.h"
 #include "study/rebuilt/log_clock.h"
 
@@ -55,33 +56,7 @@ bool has_rate(const LogObservation& seen) {
 }
 
 TimeNs step_ns_of(const LogObservation& decode) {
-  constexpr double kMost = 1e10;
-  const double ns = std::min(real(decode.num_running) / decode.decode_rate * 1e9, kMost);
-  return std::max<TimeNs>(std::llround(ns), 1);
-}
-
-// The batches that followed another directly have the shortest time per token: a low percentile, by
-// tokens.
-double prefill_pace_of(const std::vector<LogObservation>& lines) {
-  constexpr double kShare = 0.1;
-  for (const std::int64_t least : {std::int64_t{256}, std::int64_t{1}}) {
-    std::vector<std::pair<double, double>> costs;  // per token, tokens
-    double total = 0;
-    for (const LogObservation& seen : lines) {
-      if (seen.kind != Observed::Prefill || seen.elapsed_ns == 0) continue;
-      if (seen.num_prefill_tokens < least) continue;
-      costs.emplace_back(real(seen.elapsed_ns) / real(seen.num_prefill_tokens),
-                         real(seen.num_prefill_tokens));
-      total += costs.back().second;
-    }
-    std::sort(costs.begin(), costs.end());
-    double sum = 0;
-    for (const auto& [cost, tokens] : costs) {
-      sum += tokens;
-      if (sum >= kShare * total) return cost;
-    }
-  }
-  return 0;
+  return std::max<TimeNs>(std::llround(logged_decode_pace(decode)), 1);
 }
 
 BatchPace pace_of(const std::vector<LogObservation>& lines) {
@@ -99,7 +74,7 @@ BatchPace pace_of(const std::vector<LogObservation>& lines) {
   if (pace.decodes.empty()) pace.decodes.push_back(*shortest);
   std::sort(pace.decodes.begin(), pace.decodes.end(),
             [](const auto& a, const auto& b) { return a.num_running < b.num_running; });
-  pace.prefill_ns_per_token = prefill_pace_of(lines);
+  pace.prefill_ns_per_token = logged_prefill_pace(lines);
   return pace;
 }
 

@@ -138,7 +138,7 @@ const Case kCases[] = {
      "vllm",
      "",
      {"Qwen/Qwen3-8B", "--worker-cls", "my.executor.E t", "--max-num-seqs", "8"}},
-    // What programs print of a command.
+    // Lines in which programs print a command.
     {"creating with command: [vllm serve Qwen/Qwen3-8B --x {\"m\": \"n\"} --max-num-seqs=8], "
      "ports: []",
      "vllm",
