@@ -8,8 +8,11 @@
 
 #include "core/base/error.h"
 #include "core/base/number_text.h"
+#include "core/workload/workload.h"
 #include "engines/sglang/settings.h"
 #include "engines/vllm/settings.h"
+#include "sim/simulation.h"
+#include "sim/virtual_clock.h"
 
 namespace metronome::testing {
 namespace {
@@ -274,6 +277,18 @@ void EngineLogWriter::vllm_report(TimeNs at) {
   line(at, words);
   last_report_ = at;
   num_prompt_tokens_ = num_output_tokens_ = num_preempted_ = 0;
+}
+
+WrittenRun run_logged(const Scenario& scenario, bool logs_requests) {
+  Simulation simulation = prepare_simulation(scenario);
+  EngineLogWriter writer(scenario, simulation.setup.kv_cache.num_blocks, 10);
+  writer.logs_requests = logs_requests;
+  const Workload workload = make_workload(scenario.workload, scenario.seed);
+  RunRecorder recorder(workload.requests.size());
+  EventSink* sinks[] = {&recorder, &writer};
+  VirtualClock clock;
+  simulation.run(workload, clock, sinks);
+  return {writer.text(), recorder.finish()};
 }
 
 }  // namespace metronome::testing

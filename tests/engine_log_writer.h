@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/engine/event.h"
+#include "core/metrics/run_record.h"
 #include "core/scenario/scenario.h"
 
 namespace metronome::testing {
@@ -72,5 +73,12 @@ class EngineLogWriter final : public EventSink {
   // vLLM, of all requests
   std::int64_t num_looked_up_ = 0, num_hit_ = 0;
 };
+
+// A simulated run of the scenario: its log, and what happened.
+struct WrittenRun {
+  std::string text;
+  RunRecord truth;
+};
+WrittenRun run_logged(const Scenario& scenario, bool logs_requests = false);
 
 }  // namespace metronome::testing

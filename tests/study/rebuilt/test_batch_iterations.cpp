@@ -10,8 +10,6 @@
 #include "core/metrics/run_record.h"
 #include "core/metrics/summary.h"
 #include "core/scenario/scenario.h"
-#include "sim/simulation.h"
-#include "sim/virtual_clock.h"
 #include "study/rebuilt/batch_iterations.h"
 #include "study/rebuilt/rebuilt_requests.h"
 #include "tests/catch.h"
@@ -22,12 +20,7 @@
 namespace metronome::testing::TEST_FILE {
 namespace {
 
-struct Simulated {
-  std::string text;
-  RunRecord truth;
-};
-
-Simulated simulate(std::uint64_t seed, double rate, const std::string& settings) {
+WrittenRun simulate(std::uint64_t seed, double rate, const std::string& settings) {
   const Scenario scenario = parse_scenario(fmt::format(R"(
 seed: {}
 model: llama-3.1-8b
@@ -44,14 +37,7 @@ workload:
                                                        seed, settings, rate),
                                            "case.yaml", {})
                                 .variants.front();
-  Simulation simulation = prepare_simulation(scenario);
-  EngineLogWriter writer(scenario, simulation.setup.kv_cache.num_blocks, 10);
-  const Workload workload = make_workload(scenario.workload, scenario.seed);
-  RunRecorder recorder(workload.requests.size());
-  EventSink* sinks[] = {&recorder, &writer};
-  VirtualClock clock;
-  simulation.run(workload, clock, sinks);
-  return {writer.text(), recorder.finish()};
+  return run_logged(scenario);
 }
 
 double p99_itl_ms(const RunRecord& run) { return summarize(run, {}).itl.p99_ms; }
@@ -60,7 +46,7 @@ double p99_itl_ms(const RunRecord& run) { return summarize(run, {}).itl.p99_ms; 
 
 TEST_CASE("an SGLang log has its prompts, and outputs nearly", "[study][rebuilt]") {
   for (const double rate : {4.0, 10.0, 20.0}) {
-    const Simulated made = simulate(3, rate, "chunked_prefill_size: 8192");
+    const WrittenRun made = simulate(3, rate, "chunked_prefill_size: 8192");
     std::istringstream in(made.text);
     const EngineLog log = read_engine_log(in, "case.log");
     REQUIRE(has_timed_batches(log));
@@ -158,9 +144,9 @@ TEST_CASE("a long SGLang log is replayed by its busiest stretch", "[study][rebui
 TEST_CASE("an SGLang log predicts gaps with other settings", "[study][rebuilt]") {
   const ScratchFolder scratch;
   for (const double rate : {6.0, 12.0}) {
-    const Simulated logged = simulate(5, rate, "chunked_prefill_size: 8192");
+    const WrittenRun logged = simulate(5, rate, "chunked_prefill_size: 8192");
     const std::string path = scratch.write("sglang.log", logged.text);
-    const Simulated truth =
+    const WrittenRun truth =
         simulate(5, rate, "chunked_prefill_size: 1024, enable_mixed_chunk: true");
     const CommandResult result = run_metronome(
         "diagnose '" + path +

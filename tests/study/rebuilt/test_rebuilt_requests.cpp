@@ -9,8 +9,6 @@
 #include "core/model/model_catalogue.h"
 #include "core/scenario/scenario.h"
 #include "engines/log/log_dialect.h"
-#include "sim/simulation.h"
-#include "sim/virtual_clock.h"
 #include "study/rebuilt/log_clock.h"
 #include "study/rebuilt/rebuilt_requests.h"
 #include "study/rebuilt/rebuilt_steps.h"
@@ -20,14 +18,8 @@
 namespace metronome::testing::TEST_FILE {
 namespace {
 
-struct Written {
-  std::string text;
-  RunRecord truth;
-};
-
-Written write_log(std::uint64_t seed, int budget, double rate) {
-  const Scenario scenario =
-      parse_scenario(fmt::format(R"(
+WrittenRun write_log(std::uint64_t seed, int budget, double rate) {
+  const Scenario scenario = parse_scenario(fmt::format(R"(
 seed: {}
 model: llama-3.1-8b
 hardware: h100-sxm
@@ -40,18 +32,10 @@ workload:
   prompt_tokens: {{distribution: lognormal, median: 400, p99: 4000, max: 6000}}
   output_tokens: {{distribution: uniform, min: 1, max: 120}}
 )",
-                                 seed, budget, rate),
-                     "case.yaml", {})
-          .variants.front();
-  Simulation simulation = prepare_simulation(scenario);
-  EngineLogWriter writer(scenario, simulation.setup.kv_cache.num_blocks, 10);
-  writer.logs_requests = true;
-  const Workload workload = make_workload(scenario.workload, scenario.seed);
-  RunRecorder recorder(workload.requests.size());
-  EventSink* sinks[] = {&recorder, &writer};
-  VirtualClock clock;
-  simulation.run(workload, clock, sinks);
-  return {writer.text(), recorder.finish()};
+                                                       seed, budget, rate),
+                                           "case.yaml", {})
+                                .variants.front();
+  return run_logged(scenario, true);
 }
 
 EngineLog read(const std::string& text) {
@@ -118,7 +102,7 @@ TEST_CASE("property: what is rebuilt of a log as exact is exact", "[study][rebui
   const std::uint64_t seed = GENERATE(range<std::uint64_t>(1, 6));
   const int budget = GENERATE(256, 1024, 8192);
   INFO("seed " << seed << ", budget " << budget);
-  const Written written = write_log(seed, budget, 6);
+  const WrittenRun written = write_log(seed, budget, 6);
   const std::size_t num_exact = check_against(written.truth, rebuilt(written.text));
   CHECK(num_exact >= (budget == 256 ? 20 : 40));
   // Limits that no request reaches leave some ends open, and no sum.
@@ -136,7 +120,7 @@ TEST_CASE("property: what is rebuilt of a log as exact is exact", "[study][rebui
 
 TEST_CASE("contexts of a rebuilt log are those of its run", "[study][rebuilt]") {
   // So slow that one request runs at a time: nothing is open.
-  const Written written = write_log(3, 512, 0.2);
+  const WrittenRun written = write_log(3, 512, 0.2);
   const EngineLog log = read(written.text);
   const RebuiltLog requests = rebuild_requests(log, rebuild_setup(log));
   CHECK(requests.num_exact() >= 70);
@@ -163,7 +147,7 @@ TEST_CASE("contexts of a rebuilt log are those of its run", "[study][rebuilt]") 
 }
 
 TEST_CASE("a log that begins and ends in the middle has its requests", "[study][rebuilt]") {
-  const Written written = write_log(4, 1024, 6);
+  const WrittenRun written = write_log(4, 1024, 6);
   EngineLog log = read(written.text);
   keep_iterations({200, 600}, log);
   const RebuiltLog part = rebuild_requests(log, rebuild_setup(log));
