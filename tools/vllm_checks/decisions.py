@@ -61,10 +61,19 @@ class Case:
         return self.config["num_speculative_tokens"] > 0
 
     def listed(self):
-        """The requests in the order of their arrival, with short names."""
+        """The requests in the order of their arrival, with short names. vLLM's queue has the order
+        in which it received them; with priorities, the order of their arrival times."""
+        by_time = self.config["policy"] == "priority"
         listed = sorted(self.requests.values(),
-                        key=lambda request: (request["arrival_step"], request["arrival_time"]))
+                        key=lambda request: (request["arrival_step"],
+                                             request["arrival_time"] if by_time else 0))
         return {request["id"]: (f"r{i}", request) for i, request in enumerate(listed)}
+
+    def lengths(self):
+        """The prompt tokens and most output tokens of the requests, in the order of their
+        arrival."""
+        return [(len(request["prompt"]), request["max_tokens"])
+                for _, request in self.listed().values()]
 
     def json(self):
         listed = self.listed()

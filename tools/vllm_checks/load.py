@@ -53,15 +53,19 @@ def vllm_bench(venv, server, model, count, rate, seed, out):
     return out
 
 
-def trace_of(bench, path):
-    """A trace of what `vllm bench serve` sent: arrivals and lengths."""
+def trace_of(bench, received, path):
+    """A trace of what `vllm bench serve` sent: when, by its result, and what, in the order in which
+    the server received it. Two requests that are sent within a millisecond may change places on
+    their way. `received` has the prompt tokens and output tokens of each."""
     result = json.loads(bench.read_text(encoding="utf-8"))
-    first = min(result["start_times"])
-    rows = sorted(zip(result["start_times"], result["input_lens"], result["output_lens"]))
+    sent = sorted(zip(result["input_lens"], result["output_lens"]))
+    if sent != sorted(received):
+        raise Failed(f"vllm bench serve: sent requests of {sent} tokens, the server received "
+                     f"{sorted(received)}")
+    starts = sorted(result["start_times"])
     path.write_text("arrival_s,prompt_tokens,output_tokens\n" + "".join(
-        f"{start - first:.6f},{prompt},{output}\n" for start, prompt, output in rows),
-        encoding="utf-8")
-    return path
+        f"{start - starts[0]:.6f},{prompt},{output}\n"
+        for start, (prompt, output) in zip(starts, received)), encoding="utf-8")
 
 
 def cache_blocks(server):

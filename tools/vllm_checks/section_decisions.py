@@ -30,7 +30,9 @@ def examine(check, venv, model, setting):
     if not check.options.compare_only:
         serve(check, venv, model, setting, folder)
     row = {"setting": setting.name, "text": setting.text, "budget": setting.budget}
-    compare_records(check, setting, folder, row)
+    cases = compare_records(check, setting, folder, row)
+    if setting.client == "vllm":
+        load.trace_of(folder / "bench.json", cases[0].lengths(), folder / "trace.csv")
     if setting.follows_log:
         follow_log(check, setting, folder, row)
     return row
@@ -46,11 +48,10 @@ def serve(check, venv, model, setting, folder):
                             is_async=setting.is_async,
                             environment=setting.environment) as running:
         num_blocks = load.cache_blocks(running)
-        trace = ""
-        if setting.client == "vllm":
-            bench = load.vllm_bench(venv, running, model, options.requests, options.rate,
-                                    options.seed, folder / "bench.json")
-            trace = load.trace_of(bench, folder / "trace.csv")
+        trace = folder / "trace.csv" if setting.client == "vllm" else ""
+        if trace:
+            load.vllm_bench(venv, running, model, options.requests, options.rate, options.seed,
+                            folder / "bench.json")
         scenario.write_text(setting.scenario(model / "config.json", num_blocks, options.requests,
                                              options.rate, options.seed, trace=trace),
                             encoding="utf-8")
@@ -60,7 +61,7 @@ def serve(check, venv, model, setting, folder):
 
 
 def compare_records(check, setting, folder, row):
-    """What the scheduler recorded beside `metronome decisions`."""
+    """What the scheduler recorded beside `metronome decisions`. Returns a case of each engine."""
     records = sorted(folder.glob("decisions.*"))
     cases = [decisions.Case(path, setting.version, i) for i, path in enumerate(records)]
     cases = [case for case in cases if case.requests]
@@ -79,6 +80,7 @@ def compare_records(check, setting, folder, row):
         check.fault(f"decisions: {setting.name}: {text[:1000]}")
     check.say(f"decisions: {setting.name}: {row['steps']} steps, {row['preemptions']} preemptions: "
               + ("equal" if row["equal"] else "DIFFERENT"))
+    return cases
 
 
 def follow_log(check, setting, folder, row):
