@@ -197,7 +197,7 @@ inline EngineSetup setup_of(const LabSettings& settings) {
   } else {
     setup.kv_cache = {.num_blocks = settings.num_blocks, .block_size = settings.block_size};
     setup.kv_cache.enable_prefix_caching = settings.caches_prefixes;
-    setup.kv_cache.sliding_window = settings.sliding_window;
+    setup.kv_cache.windows.num_tokens = settings.sliding_window;
     setup.kv_cache.states.num_groups = settings.policy == "vllm" ? settings.num_state_groups : 0;
     setup.kv_cache.states.hash_unit = settings.block_size;
     metronome::arrange_cache(*find_policy(settings.policy), setup);

@@ -71,7 +71,7 @@ std::string Engine::handover_refusal() const {
   if (!find_policy(policy)->allows_handover) {
     return "policy " + policy + " neither hands requests over nor receives them";
   }
-  if (!kv_cache_.has_further_groups()) return {};
+  if (kv_cache_.groups().size() == 1) return {};
   return "requests with windows or states beside full attention are not handed over";
 }
 

@@ -226,13 +226,12 @@ Json DecisionReplay::tokens_of(const StepPlan& plan) const {
 
 Json DecisionReplay::tables_of(const Request& request) const {
   if (request.group_tables.empty()) return json_of(request.block_table);
-  const std::size_t num_before = kv_cache_.num_groups_before_full();
   Json tables = Json::array();
-  for (std::size_t g = 0; g < request.group_tables.size(); ++g) {
-    if (g == num_before) tables.push_back(json_of(request.block_table));
-    tables.push_back(json_of(request.group_tables[g]));
+  for (const LayerGroup& group : kv_cache_.groups()) {
+    tables.push_back(json_of(group.kind == LayerGroup::Kind::Full
+                                 ? request.block_table
+                                 : request.group_tables[group.table]));
   }
-  if (num_before == request.group_tables.size()) tables.push_back(json_of(request.block_table));
   return tables;
 }
 

@@ -82,9 +82,9 @@ void read_retention(ConfigReader& reader, const ConfigNode& section, KvCacheLayo
   reader.optional_integer(key, interval, 0, kMaxTokens, kNoDoc);
   if (section.find(key) == nullptr) return;
   layout.retention_interval = interval.value_or(kDenseRetention);
-  const bool is_possible =
-      interval.value_or(0) == 0 || ((layout.sliding_window > 0 || layout.states.num_groups > 0) &&
-                                    *interval % layout.block_size == 0);
+  const bool is_possible = interval.value_or(0) == 0 ||
+                           ((layout.windows.num_tokens > 0 || layout.states.num_groups > 0) &&
+                            *interval % layout.block_size == 0);
   if (is_possible) return;
   fail_config(section.where, dotted("config", key),
               fmt::format("{} is not possible; allowed: null, 0, and with a sliding_window or "
@@ -148,7 +148,7 @@ void read_states(const ConfigNode& section, const VllmConfig& vllm, KvCacheLayou
 // Without the keys full attention is the first group, and windows come before states.
 void read_group_order(ConfigReader& reader, KvCacheLayout& layout) {
   reader.boolean("states_before_windows", layout.has_states_before_windows, kNoDoc);
-  const std::int32_t num_windows = layout.sliding_window > 0 ? layout.num_window_groups : 0;
+  const std::int32_t num_windows = layout.windows.num_tokens > 0 ? layout.windows.num_groups : 0;
   const std::int32_t num_further = layout.states.num_groups + num_windows;
   reader.integer("num_groups_before_full", layout.num_groups_before_full, 0, num_further, kNoDoc);
 }
@@ -183,8 +183,8 @@ std::optional<double> read_config(const ConfigNode& section, std::optional<int> 
   visit_fields(reader, vllm);
   reader.choice("policy", vllm.scheduling_policy, kVllmPolicies, kNoDoc);
   reader.integer("async_depth", setup.async_depth, 1, kMaxInFlight, kNoDoc);
-  reader.integer("sliding_window", setup.kv_cache.sliding_window, 1, kMaxTokens, kNoDoc);
-  reader.integer("num_window_groups", setup.kv_cache.num_window_groups, 1, kMaxWindowGroups,
+  reader.integer("sliding_window", setup.kv_cache.windows.num_tokens, 1, kMaxTokens, kNoDoc);
+  reader.integer("num_window_groups", setup.kv_cache.windows.num_groups, 1, kMaxWindowGroups,
                  kNoDoc);
   read_version(reader, section, vllm);
   vllm.version = version.value_or(vllm.version);

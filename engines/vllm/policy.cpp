@@ -376,24 +376,24 @@ void adjust_vllm_cache(const SchedulerConfig& config, std::int32_t max_model_len
     layout.states.export_unit = layout.states.hash_unit;
     // Windows are not cached in parts of blocks (partial_hash_hits_enabled in
     // vllm/v1/core/kv_cache_utils.py). Chunks begin and export as if they were.
-    if (layout.sliding_window > 0) layout.states.hash_unit = layout.block_size;
+    if (layout.windows.num_tokens > 0) layout.states.hash_unit = layout.block_size;
   }
-  if (layout.sliding_window == 0 && !has_states) return;
-  layout.reuses_unhashed_windows_first = rules.reuses_unhashed_windows_first;
-  layout.retains_shared_prefixes = rules.retains_shared_prefixes;
-  layout.caches_one_token_windows = rules.caches_one_token_windows;
-  layout.releases_computed_windows = rules.releases_computed_windows;
+  if (layout.windows.num_tokens == 0 && !has_states) return;
+  layout.windows.reuses_unhashed_first = rules.reuses_unhashed_windows_first;
+  layout.windows.retains_shared_prefixes = rules.retains_shared_prefixes;
+  layout.windows.caches_one_token_windows = rules.caches_one_token_windows;
+  layout.windows.releases_computed = rules.releases_computed_windows;
   if (!layout.retention_interval) {
     layout.retention_interval = rules.retains_boundaries_only ? 0 : kDenseRetention;
   }
-  if (layout.sliding_window == 0 || !rules.caps_window_admission) return;
+  if (layout.windows.num_tokens == 0 || !rules.caps_window_admission) return;
   // One request holds the window, the tokens that steps compute beyond it, and one more block if
   // these do not begin at a block boundary.
   const bool has_two_steps = layout.plans_ahead && rules.caps_windows_by_steps_in_flight;
   const std::int64_t num_in_flight = std::int64_t{token_budget(config)} * (has_two_steps ? 2 : 1);
   const std::int64_t num_tokens =
-      std::min<std::int64_t>(layout.sliding_window - 1 + num_in_flight, max_model_len);
-  layout.max_window_blocks = ceil_div(num_tokens, layout.block_size) + 1;
+      std::min<std::int64_t>(layout.windows.num_tokens - 1 + num_in_flight, max_model_len);
+  layout.windows.max_blocks = ceil_div(num_tokens, layout.block_size) + 1;
 }
 
 }  // namespace metronome

@@ -100,8 +100,8 @@ std::int64_t state_blocks(const KvCacheLayout& layout) {
 // (SlidingWindowSpec::max_memory_usage_bytes).
 std::int64_t window_blocks(const EngineSetup& setup) {
   const KvCacheLayout& layout = setup.kv_cache;
-  if (layout.max_window_blocks < INT64_MAX) return layout.max_window_blocks;
-  const std::int64_t num_tokens = layout.sliding_window - 1 + token_budget(setup.scheduler);
+  if (layout.windows.max_blocks < INT64_MAX) return layout.windows.max_blocks;
+  const std::int64_t num_tokens = layout.windows.num_tokens - 1 + token_budget(setup.scheduler);
   return ceil_div(num_tokens, layout.block_size) + 1;
 }
 
@@ -114,8 +114,8 @@ std::int64_t longest_request(const EngineSetup& setup) {
   const bool counts_null_block = vllm.minor() >= kFirstNullBlockMinor;
   const std::int64_t usable =
       layout.num_blocks - (counts_null_block ? 1 : 0) - state_blocks(layout);
-  if (layout.sliding_window == 0) return usable * layout.block_size;
-  const std::int64_t groups = layout.num_window_groups;
+  if (layout.windows.num_tokens == 0) return usable * layout.block_size;
+  const std::int64_t groups = layout.windows.num_groups;
   const std::int64_t most = window_blocks(setup);
   // Short requests have one block more in each window than in full attention.
   const std::int64_t in_windows = (usable - groups) / (1 + groups);
@@ -126,7 +126,7 @@ std::int64_t longest_request(const EngineSetup& setup) {
 void check_longest_request(const Scenario& scenario, const ModelConfig& model,
                            const EngineSetup& setup, const std::string& device) {
   // Layers with windows alone hold any length.
-  const bool has_full = setup.kv_cache.sliding_window == 0 || model.n_global_layers() > 0;
+  const bool has_full = setup.kv_cache.windows.num_tokens == 0 || model.n_global_layers() > 0;
   if (scenario.kv_cache.num_blocks || model.n_attention_layers() == 0 || !has_full) return;
   if (scenario.kv_cache.backend != KvBackend::Paged) return;
   const std::int64_t length = setup.max_model_len;

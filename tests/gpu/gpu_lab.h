@@ -159,7 +159,7 @@ class GpuLab {
                     .head_dim = model().head_dim,
                     .num_blocks = setup.kv_cache.num_blocks,
                     .block_size = setup.kv_cache.block_size};
-    of_engine.has_window_tables = setup.kv_cache.sliding_window > 0;
+    of_engine.has_window_tables = setup.kv_cache.windows.num_tokens > 0;
     of_engine.max_num_seqs = setup.max_num_seqs;
     of_engine.max_drafts = setup.scheduler.drafts.num_tokens;
     of_engine.invariance = options.invariance;

@@ -26,6 +26,12 @@ void keep_spare(std::vector<Container>& spares, Container& used) {
   spares.push_back(std::exchange(used, {}));
 }
 
+// A rule for all blocks holds for those of further groups.
+KvCacheLayout completed(KvCacheLayout layout) {
+  layout.windows.reuses_unhashed_first |= layout.reuses_unhashed_first;
+  return layout;
+}
+
 // Where hashes have positions: the units of a block.
 std::optional<std::int64_t> num_units_of(const KvCacheLayout& layout) {
   const StateLayout& states = layout.states;
@@ -36,7 +42,8 @@ std::optional<std::int64_t> num_units_of(const KvCacheLayout& layout) {
 }  // namespace
 
 KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* hasher)
-    : pool_({.num_blocks = layout.num_blocks,
+    : layout_(completed(layout)),
+      pool_({.num_blocks = layout.num_blocks,
              .has_null_block = layout.has_null_block,
              .caches_prefixes = layout.enable_prefix_caching && !layout.uses_radix_tree,
              .duplicates = layout.duplicates,
@@ -44,132 +51,91 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
              .reuses_unhashed_first = layout.reuses_unhashed_first,
              .shares_blocks = (layout.enable_prefix_caching && !layout.uses_radix_tree) ||
                               layout.states.num_groups > 0}),
-      caches_prefixes_(layout.enable_prefix_caching),
       hasher_(hasher),
-      block_size_(layout.block_size),
-      allocation_(layout.allocation),
-      watermark_blocks_(layout.watermark_blocks),
-      hash_time_(layout.hash_time),
-      hashes_at_plan_(pool_.caches_prefixes() && hash_time_ == HashTime::Plan),
-      hashes_at_commit_(pool_.caches_prefixes() && (hash_time_ != HashTime::Plan ||
-                                                    layout.plans_ahead || layout.verifies_drafts)),
-      forgets_unfilled_blocks_(layout.forgets_unfilled_blocks),
-      verifies_drafts_(layout.verifies_drafts),
-      num_lookahead_tokens_(layout.num_lookahead_tokens),
-      max_positions_(layout.max_positions),
-      num_hash_lookahead_tokens_(layout.num_hash_lookahead_tokens),
       units_per_block_(num_units_of(layout).value_or(1)),
-      hash_unit_(static_cast<std::int32_t>(block_size_ / units_per_block_)),
-      sliding_window_(layout.sliding_window),
-      num_window_groups_(sliding_window_ > 0 ? static_cast<std::size_t>(layout.num_window_groups)
-                                             : 0),
-      num_further_(num_window_groups_ + static_cast<std::size_t>(layout.states.num_groups)),
-      first_window_(layout.has_states_before_windows
-                        ? static_cast<std::size_t>(layout.states.num_groups)
-                        : 0),
-      first_state_(layout.has_states_before_windows ? 0 : num_window_groups_),
-      num_groups_before_full_(static_cast<std::size_t>(layout.num_groups_before_full)),
-      max_window_blocks_(layout.max_window_blocks),
-      num_window_blocks_(ceil_div(std::max(sliding_window_ - 1, 0), block_size_)),
-      retention_interval_(layout.retention_interval.value_or(kDenseRetention)),
-      retains_shared_prefixes_(layout.retains_shared_prefixes),
-      caches_one_token_windows_(layout.caches_one_token_windows),
-      reuses_unhashed_windows_first_(layout.reuses_unhashed_first ||
-                                     layout.reuses_unhashed_windows_first),
-      releases_computed_windows_(layout.releases_computed_windows) {
-  METRONOME_CHECK(block_size_ > 0, "a block holds at least one token");
-  METRONOME_CHECK(sliding_window_ == 0 || layout.has_null_block, "a window needs the null block");
+      hash_unit_(static_cast<std::int32_t>(layout.block_size / units_per_block_)),
+      hashes_at_plan_(pool_.caches_prefixes() && layout.hash_time == HashTime::Plan),
+      hashes_at_commit_(pool_.caches_prefixes() && (layout.hash_time != HashTime::Plan ||
+                                                    layout.plans_ahead || layout.verifies_drafts)) {
+  METRONOME_CHECK(layout_.block_size > 0, "a block holds at least one token");
   METRONOME_CHECK(hasher != nullptr || !caches_prefixes(), "prefix caching needs a hasher");
-  METRONOME_CHECK(!layout.uses_radix_tree || sliding_window_ == 0, "a tree is of full attention");
+  make_groups();
   const OutputReuse reuse = pool_.caches_prefixes() ? hasher_->output_reuse() : OutputReuse::Never;
+  const bool plans_known_tokens =
+      has_full_attention_only() && !layout_.verifies_drafts && layout_.num_lookahead_tokens == 0;
   reuses_output_ = reuse != OutputReuse::Never;
   hashes_runs_late_ = pool_.caches_prefixes() && reuse != OutputReuse::AnyTime &&
-                      !has_window() && layout.states.num_groups == 0 &&
-                      !verifies_drafts_ && num_lookahead_tokens_ == 0 &&
-                      num_hash_lookahead_tokens_ == 0;
-  is_plain_ = !hashes_at_plan_ && !has_window() && layout.states.num_groups == 0 &&
-              !verifies_drafts_ && num_lookahead_tokens_ == 0;
-  if (layout.enable_prefix_caching && layout.uses_radix_tree) tree_.emplace(pool_);
-  if (layout.states.num_groups > 0) {
-    METRONOME_CHECK(layout.has_null_block, "states need the null block");
-    METRONOME_CHECK(sliding_window_ == 0 || units_per_block_ == 1,
-                    "with windows, hits end where blocks do");
-    states_.emplace(StateGroups::Options{.layout = layout.states,
-                                         .first_table = first_state_,
-                                         .block_size = block_size_,
-                                         .num_hash_lookahead = num_hash_lookahead_tokens_,
-                                         .retention_interval = retention_interval_},
+                      plans_known_tokens && num_hash_lookahead_tokens() == 0;
+  is_plain_ = !hashes_at_plan_ && plans_known_tokens;
+}
+
+void KvCacheManager::make_groups() {
+  const StateLayout& states = layout_.states;
+  const auto num_states = static_cast<std::size_t>(states.num_groups);
+  const std::size_t num_windows =
+      layout_.windows.num_tokens > 0 ? static_cast<std::size_t>(layout_.windows.num_groups) : 0;
+  METRONOME_CHECK(num_windows + num_states == 0 || layout_.has_null_block,
+                  "windows and states need the null block");
+  METRONOME_CHECK(!layout_.uses_radix_tree || num_windows == 0, "a tree is of full attention");
+  METRONOME_CHECK(num_windows == 0 || units_per_block_ == 1,
+                  "with windows, hits end where blocks do");
+  const std::int64_t interval = layout_.retention_interval.value_or(kDenseRetention);
+  METRONOME_CHECK(interval <= 0 || interval % layout_.block_size == 0,
+                  "blocks are retained at multiples of the block size");
+  const auto add = [this](LayerGroup::Kind kind, std::size_t num_groups) {
+    for (std::size_t g = 0; g < num_groups; ++g) groups_.push_back({kind, groups_.size(), g});
+    return groups_.size() - num_groups;
+  };
+  std::size_t first_state = 0;
+  if (layout_.has_states_before_windows) first_state = add(LayerGroup::Kind::State, num_states);
+  const std::size_t first_window = add(LayerGroup::Kind::Window, num_windows);
+  if (!layout_.has_states_before_windows) first_state = add(LayerGroup::Kind::State, num_states);
+  const auto num_before_full = static_cast<std::size_t>(layout_.num_groups_before_full);
+  METRONOME_CHECK(num_before_full <= groups_.size(), "as many groups come before as exist");
+  groups_.insert(groups_.begin() + layout_.num_groups_before_full, LayerGroup{});
+
+  if (layout_.enable_prefix_caching && layout_.uses_radix_tree) tree_.emplace(pool_);
+  if (num_windows > 0) {
+    windows_.emplace(WindowGroups::Options{.layout = layout_.windows,
+                                           .first_table = first_window,
+                                           .block_size = layout_.block_size,
+                                           .retention_interval = interval,
+                                           .forgets_unfilled =
+                                               layout_.forgets_unfilled_blocks && hashes_at_plan_,
+                                           .has_positions = num_states > 0},
+                     pool_);
+  }
+  if (num_states > 0) {
+    states_.emplace(StateGroups::Options{.layout = states,
+                                         .first_table = first_state,
+                                         .block_size = layout_.block_size,
+                                         .num_hash_lookahead = num_hash_lookahead_tokens(),
+                                         .retention_interval = interval},
                     pool_);
   }
-  METRONOME_CHECK(num_groups_before_full_ <= num_further_, "as many groups come before as exist");
-  METRONOME_CHECK(retention_interval_ <= 0 || retention_interval_ % block_size_ == 0,
-                  "blocks are retained at multiples of the block size");
 }
 
-// Blocks [0, n) of the window group are unneeded after `num_computed` computed tokens. The next
-// token attends to itself and to the sliding_window - 1 tokens before it.
-std::int64_t KvCacheManager::num_skipped_blocks(std::int64_t num_computed) const {
-  return std::max<std::int64_t>(0, num_computed - sliding_window_ + 1) / block_size_;
-}
-
-// Forgets those of blocks [first, last) of a table that no collected step has filled.
-void KvCacheManager::forget_unfilled(const Request& request, const BlockTable& table,
-                                     std::int64_t first, std::int64_t last) {
-  if (!hashes_at_plan_) return;
-  for (std::int64_t i = std::max(first, request.num_cached_tokens() / std::int64_t{block_size_});
-       i < last; ++i) {
-    const BlockId block = table[static_cast<std::size_t>(i)];
-    if (pool_.contents().hash_of(block) != kNoHash) pool_.contents().erase(block);
-  }
-}
-
-// The first block of the window group that the next steps or those in flight read.
-std::int64_t KvCacheManager::window_begin(const Request& request) const {
-  return num_skipped_blocks(releases_computed_windows_ ? request.num_cached_tokens()
-                                                       : request.num_computed_tokens());
-}
-
-void KvCacheManager::slide_windows(Request& request) {
-  for (std::size_t g = first_window_; g < first_window_ + num_window_groups_; ++g) {
-    slide_window(request, request.group_tables[g]);
-  }
-}
-
-void KvCacheManager::slide_window(Request& request, BlockTable& table) {
-  const auto num_skipped = std::min(window_begin(request), static_cast<std::int64_t>(table.size()));
-  // Blocks before a null block were released earlier.
-  std::int64_t first = num_skipped;
-  while (first > 0 && !pool_.is_null(table[static_cast<std::size_t>(first - 1)])) --first;
-  if (first == num_skipped) return;
-  // A step in flight may not have filled them. If it fails, no table names them any more.
-  if (forgets_unfilled_blocks_) forget_unfilled(request, table, first, num_skipped);
-  // Releases them in one call, because the pool keeps the order of blocks released together.
-  const auto begin = table.begin() + static_cast<std::ptrdiff_t>(first);
-  const auto end = table.begin() + static_cast<std::ptrdiff_t>(num_skipped);
-  BlockTable skipped(begin, end);
-  std::fill(begin, end, kNullBlock);
-  pool_.release(skipped, reuses_unhashed_windows_first_);
-}
-
-// Returns what no step reads any more, in the order of the groups.
+// Returns what no step reads any more.
 void KvCacheManager::leave_behind(Request& request) {
-  const bool has_states_first = first_state_ < first_window_;
-  if (!has_states_first) slide_windows(request);
-  if (states_) states_->retire(request);
-  if (has_states_first) slide_windows(request);
+  for (const LayerGroup& group : groups_) {
+    if (group.kind == LayerGroup::Kind::Window) {
+      windows_->slide(request, request.group_tables[group.table]);
+    } else if (group.kind == LayerGroup::Kind::State) {
+      states_->retire(request, group.number);
+    }
+  }
 }
 
 bool KvCacheManager::grow_slowly(Request& request, std::int32_t num_positions) {
   if (is_plain_) {
     const std::int64_t num_new = num_missing_blocks(request, num_positions);
     if (!pool_.allocate(num_new, request.block_table)) return false;
-    request.kv_ready_tokens += static_cast<std::int32_t>(num_new) * block_size_;
+    request.kv_ready_tokens += static_cast<std::int32_t>(num_new) * layout_.block_size;
     return true;
   }
   leave_behind(request);
-  // The tables of all window groups cover the same positions.
   const std::int64_t num_new = num_missing_blocks(request, num_positions_with_room(num_positions));
-  std::int64_t num_taken = num_new * static_cast<std::int64_t>(1 + num_window_groups_);
+  std::int64_t num_taken = num_new * num_attention_groups();
   if (states_) {
     const StateGroups::Span span{request.num_computed_tokens(), num_positions};
     num_taken += states_->num_blocks_to_take(request, span);
@@ -186,19 +152,18 @@ bool KvCacheManager::grow_slowly(Request& request, std::int32_t num_positions) {
 void KvCacheManager::allocate(Request& request, std::int32_t num_positions, std::int64_t num_new,
                               bool copies_last) {
   bool has_blocks = true;
-  const auto allocate_further = [&](std::size_t begin, std::size_t end) {
-    for (std::size_t g = begin; g < end; ++g) {
-      if (is_window_table(g)) {
-        has_blocks = has_blocks && pool_.allocate(num_new, request.group_tables[g]);
-      } else {
-        states_->allocate(request, g - first_state_, num_positions);
-      }
+  for (const LayerGroup& group : groups_) {
+    switch (group.kind) {
+      case LayerGroup::Kind::Full:
+        if (copies_last) copy_last_block(request.block_table);
+        has_blocks = pool_.allocate(num_new, request.block_table) && has_blocks;
+        break;
+      case LayerGroup::Kind::Window:
+        has_blocks = pool_.allocate(num_new, request.group_tables[group.table]) && has_blocks;
+        break;
+      case LayerGroup::Kind::State: states_->allocate(request, group.number, num_positions); break;
     }
-  };
-  allocate_further(0, num_groups_before_full_);
-  if (copies_last) copy_last_block(request.block_table);
-  has_blocks = has_blocks && pool_.allocate(num_new, request.block_table);
-  allocate_further(num_groups_before_full_, request.group_tables.size());
+  }
   METRONOME_CHECK(has_blocks, "free blocks were counted before");
   settle(request, num_positions);
 }
@@ -212,24 +177,24 @@ void KvCacheManager::settle(Request& request, std::int32_t num_positions) {
 // Sets kv_ready_tokens of a request that has planned [0, num_positions): how far it may go before
 // the cache must add, hash or release a block.
 void KvCacheManager::set_ready(Request& request, std::int32_t num_positions) {
-  auto ready = static_cast<std::int64_t>(request.block_table.size()) * block_size_;
+  auto ready = static_cast<std::int64_t>(request.block_table.size()) * layout_.block_size;
   if (hashes_at_plan_) {
     // Of a request with blocks for later chunks, too.
-    ready = std::min(ready, (num_positions / block_size_ + 1) * std::int64_t{block_size_}) - 1;
+    ready = std::min(ready,
+                     (num_positions / layout_.block_size + 1) * std::int64_t{layout_.block_size}) -
+            1;
   }
-  if (has_window()) {
-    const std::int64_t num_skipped = window_begin(request);
-    ready = std::min(ready, (num_skipped + 1) * block_size_ + sliding_window_ - 1);
-  }
+  if (windows_) ready = std::min(ready, windows_->end_of_stay(request));
   // The counts go back when drafts are rejected, and each step moves states.
-  if (verifies_drafts_ || states_) ready = 0;
+  if (layout_.verifies_drafts || states_) ready = 0;
   request.kv_ready_tokens = static_cast<std::int32_t>(ready);
 }
 
 void KvCacheManager::join_run(Request& request) {
   if (!hashes_runs_late_) return;
   state_of(request).is_in_run = true;
-  request.kv_ready_tokens = static_cast<std::int32_t>(request.block_table.size()) * block_size_;
+  request.kv_ready_tokens =
+      static_cast<std::int32_t>(request.block_table.size()) * layout_.block_size;
 }
 
 void KvCacheManager::leave_run(Request& request, std::int32_t num_tokens, bool has_ended) {
@@ -237,7 +202,7 @@ void KvCacheManager::leave_run(Request& request, std::int32_t num_tokens, bool h
   state.is_in_run = false;
   if (has_ended && !reuses_output_) {
     hash_blocks(request, std::min(num_tokens, request.num_prompt_tokens));
-    const std::int32_t num_blocks = num_tokens / block_size_;
+    const std::int32_t num_blocks = num_tokens / layout_.block_size;
     for (; state.num_hashed < num_blocks; ++state.num_hashed) {
       pool_.contents().mark(request.block_table[static_cast<std::size_t>(state.num_hashed)]);
     }
@@ -250,11 +215,11 @@ void KvCacheManager::leave_run(Request& request, std::int32_t num_tokens, bool h
 bool KvCacheManager::admit(Request& request, const PrefixHit& hit, std::int32_t chunk_tokens,
                            std::int64_t num_kept) {
   const std::int64_t num_needed =
-      hit.blocks.empty() && num_further_ == 0
+      hit.blocks.empty() && has_full_attention_only()
           ? blocks_for(request.num_tokens())
           : num_blocks_to_take(request, hit, request.num_tokens(), true);
   if (num_needed + num_kept > pool_.num_free()) return false;
-  const bool is_eager = allocation_ == KvAllocation::Eager;
+  const bool is_eager = layout_.allocation == KvAllocation::Eager;
   take(request, hit, hit.num_tokens + chunk_tokens, is_eager ? request.num_tokens() : 0);
   return true;
 }
@@ -262,28 +227,22 @@ bool KvCacheManager::admit(Request& request, const PrefixHit& hit, std::int32_t 
 std::int64_t KvCacheManager::num_blocks_to_take(const Request& request, const PrefixHit& hit,
                                                 std::int32_t num_positions,
                                                 bool is_whole_prompt) const {
-  const auto is_free = [this](BlockId id) { return !tree_ && pool_.is_free(id); };
-  const auto num_needed = [&](const BlockTable& blocks, std::int64_t num_required,
-                              std::int64_t num_skipped) {
-    const auto num_hit = static_cast<std::int64_t>(blocks.size());
-    return std::max<std::int64_t>(0, num_required - std::max(num_skipped, num_hit)) +
-           std::count_if(blocks.begin(), blocks.end(), is_free);
-  };
   const std::int64_t num_required =
       blocks_for(is_whole_prompt ? num_positions : num_positions_with_room(num_positions));
-  std::int64_t num_blocks = num_needed(hit.blocks, num_required, 0);
+  std::int64_t num_blocks = std::max<std::int64_t>(0, num_required - std::ssize(hit.blocks));
+  if (!tree_) {
+    num_blocks += std::count_if(hit.blocks.begin(), hit.blocks.end(),
+                                [this](BlockId id) { return pool_.is_free(id); });
+  }
   if (states_) {
-    const std::int64_t num_copies = hit.num_tokens % block_size_ != 0 ? 1 : 0;
+    const std::int64_t num_copies = hit.num_tokens % layout_.block_size != 0 ? 1 : 0;
     num_blocks +=
         num_copies + states_->num_blocks_to_take(request, {hit.group_blocks, hit.num_tokens},
                                                  {hit.num_tokens, num_positions});
   }
-  const BlockTable no_hit;
-  const std::int64_t limit = is_whole_prompt ? max_window_blocks_ : INT64_MAX;
-  for (std::size_t g = 0; g < num_window_groups_; ++g) {
-    num_blocks +=
-        num_needed(hit.group_blocks.empty() ? no_hit : hit.group_blocks[first_window_ + g],
-                   std::min(num_required, limit), num_skipped_blocks(hit.num_tokens));
+  if (windows_) {
+    num_blocks += windows_->num_blocks_to_take(hit.group_blocks, hit.num_tokens, num_required,
+                                               is_whole_prompt);
   }
   return num_blocks;
 }
@@ -291,7 +250,7 @@ std::int64_t KvCacheManager::num_blocks_to_take(const Request& request, const Pr
 void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t num_positions,
                           std::int32_t num_reserved) {
   METRONOME_CHECK(request.block_table.empty(), "a request takes blocks when it owns none");
-  const bool is_partial = std::ssize(hit.blocks) * block_size_ > hit.num_tokens;
+  const bool is_partial = std::ssize(hit.blocks) * layout_.block_size > hit.num_tokens;
   if (states_) states_->place_checkpoint(request, {hit.num_tokens, num_positions});
   const auto adopt_hit = [this](const BlockTable& blocks, BlockTable& table) {
     table = pop_spare(spare_tables_);
@@ -302,24 +261,28 @@ void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t n
     }
   };
   adopt_hit(hit.blocks, request.block_table);
-  request.group_tables.resize(num_further_);
+  request.group_tables.resize(groups_.size() - 1);
   if (states_) states_->adopt_hit(request, {hit.group_blocks, hit.num_tokens});
   if (!hit.group_blocks.empty()) {
-    for (std::size_t g = first_window_; g < first_window_ + num_window_groups_; ++g) {
-      adopt_hit(hit.group_blocks[g], request.group_tables[g]);
+    for (const LayerGroup& group : groups_) {
+      if (group.kind != LayerGroup::Kind::Window) continue;
+      adopt_hit(hit.group_blocks[group.table], request.group_tables[group.table]);
     }
   }
   if (caches_prefixes()) {
     PrefixState& state = state_of(request);
     state.num_hashed = static_cast<std::int32_t>(hit.blocks.size()) - (is_partial ? 1 : 0);
-    state.num_hashed_window = static_cast<std::int32_t>(hit.blocks.size());
     state.shared_prefix_end = hit.shared_prefix_end;
     state.node = hit.node;
     lock(hit);
   }
   request.computed_tokens = hit.num_tokens;
   request.cached_tokens = hit.num_tokens;
-  slide_windows(request);
+  for (const LayerGroup& group : groups_) {
+    if (group.kind == LayerGroup::Kind::Window) {
+      windows_->slide(request, request.group_tables[group.table]);
+    }
+  }
   const std::int32_t num_with_room = std::max(num_positions_with_room(num_positions), num_reserved);
   allocate(request, num_positions, num_missing_blocks(request, num_with_room), is_partial);
 }
@@ -337,21 +300,22 @@ void KvCacheManager::copy_last_block(BlockTable& table) {
 // The engine copies when the plan is complete; until then neither block is free.
 void KvCacheManager::end_plan() {
   if (!states_) return;
-  const std::size_t num_before =
-      std::clamp(num_groups_before_full_, first_state_, first_state_ + states_->num_groups()) -
-      first_state_;
-  states_->move_copies(0, num_before, copies_);
-  copies_.insert(copies_.end(), full_copies_.begin(), full_copies_.end());
-  full_copies_.clear();
-  states_->move_copies(num_before, states_->num_groups(), copies_);
+  for (const LayerGroup& group : groups_) {
+    if (group.kind == LayerGroup::Kind::State) {
+      states_->move_copies(group.number, copies_);
+    } else if (group.kind == LayerGroup::Kind::Full) {
+      copies_.insert(copies_.end(), full_copies_.begin(), full_copies_.end());
+      full_copies_.clear();
+    }
+  }
   std::reverse(copies_.begin(), copies_.end());  // the pool frees the last one first
   pool_.release(copies_);
 }
 
 void KvCacheManager::cache_prefix(Request& request, std::int32_t num_tokens) {
   if (!tree_) return;
-  const std::int64_t num_blocks = std::min(num_tokens, request.num_tokens()) / block_size_;
-  const std::int64_t num_prompt = request.num_prompt_tokens / block_size_;
+  const std::int64_t num_blocks = std::min(num_tokens, request.num_tokens()) / layout_.block_size;
+  const std::int64_t num_prompt = request.num_prompt_tokens / layout_.block_size;
   const HashChain& chain = chain_of(request, num_blocks);
   PrefixState& state = state_of(request);
   const RadixTree::Node node =
@@ -369,28 +333,24 @@ void KvCacheManager::make_free(std::int64_t num_blocks) {
 }
 
 void KvCacheManager::release(Request& request) {
-  const auto release_further = [&](std::size_t begin, std::size_t end) {
-    for (std::size_t g = begin; g < end; ++g) {
-      pool_.release(request.group_tables[g], reuses_unhashed_windows_first_);
-      keep_spare(spare_tables_, request.group_tables[g]);
+  for (const LayerGroup& group : groups_) {
+    if (group.kind == LayerGroup::Kind::Full) {
+      BlockTable& table = request.block_table;
+      table.erase(table.begin(), table.begin() + num_owned_by_tree(request));
+      pool_.release(table);
+      keep_spare(spare_tables_, table);
+    } else if (group.table < request.group_tables.size()) {
+      BlockTable& table = request.group_tables[group.table];
+      pool_.release(table, layout_.windows.reuses_unhashed_first);
+      keep_spare(spare_tables_, table);
     }
-  };
-  const std::size_t num_before = std::min(num_groups_before_full_, request.group_tables.size());
-  release_further(0, num_before);
-  if (tree_) {
-    BlockTable& table = request.block_table;
-    table.erase(table.begin(), table.begin() + num_owned_by_tree(request));
   }
-  pool_.release(request.block_table);
-  keep_spare(spare_tables_, request.block_table);
-  release_further(num_before, request.group_tables.size());
   if (states_) states_->forget(request);
   request.kv_ready_tokens = 0;
   if (!caches_prefixes()) return;
   PrefixState& state = state_of(request);
   state.is_in_run = false;
   state.num_hashed = 0;
-  state.num_hashed_window = 0;
   if (tree_) tree_->unlock(std::exchange(state.node, RadixTree::kRoot));
 }
 
@@ -398,8 +358,8 @@ void KvCacheManager::release_ended(Request& request) {
   // SGLang caches the KV of a token in flight, too. If its step fails, no other request may have
   // it.
   if (!request.block_table.empty()) {
-    cache_prefix(request, forgets_unfilled_blocks_ ? request.num_cached_tokens()
-                                                   : request.num_computed_tokens());
+    cache_prefix(request, layout_.forgets_unfilled_blocks ? request.num_cached_tokens()
+                                                          : request.num_computed_tokens());
   }
   release(request);
   if (caches_prefixes()) keep_spare(spare_chains_, state_of(request).chain);
@@ -409,7 +369,7 @@ std::vector<BlockId> KvCacheManager::forget_from(const Request& request,
                                                  std::int32_t first_position) {
   std::vector<BlockId> forgotten;
   if (!hashes_at_plan_ && !tree_) return forgotten;
-  const auto first = static_cast<std::size_t>(first_position / block_size_);
+  const auto first = static_cast<std::size_t>(first_position / layout_.block_size);
   const auto forget_in = [&](const BlockTable& table) {
     for (std::size_t i = first; i < table.size(); ++i) {
       if (tree_) {
@@ -440,10 +400,11 @@ void KvCacheManager::forget(const BlockTable& blocks) {
 
 std::int64_t KvCacheManager::max_blocks_of(std::int64_t num_tokens) const {
   const std::int64_t num_positions =
-      std::min<std::int64_t>(num_tokens + num_lookahead_tokens_, max_positions_);
+      std::min<std::int64_t>(num_tokens + layout_.num_lookahead_tokens, layout_.max_positions);
   const std::int64_t num_full = blocks_for(num_positions);
-  return num_full + (states_ ? states_->max_blocks_of(num_tokens) : 0) +
-         static_cast<std::int64_t>(num_window_groups_) * std::min(num_full, max_window_blocks_);
+  const std::int64_t in_window = std::min(num_full, layout_.windows.max_blocks);
+  return num_full + (num_attention_groups() - 1) * in_window +
+         (states_ ? states_->max_blocks_of(num_tokens) : 0);
 }
 
 void KvCacheManager::check_integrity(const RequestTable& requests) const {
@@ -452,16 +413,18 @@ void KvCacheManager::check_integrity(const RequestTable& requests) const {
   for (std::size_t i = 0; i < requests.size(); ++i) {
     if (!requests.has(static_cast<RequestId>(i))) continue;
     const Request& request = requests[static_cast<RequestId>(i)];
-    tables.push_back(
-        &own_blocks.emplace_back(request.block_table.begin() + num_owned_by_tree(request),
-                                 request.block_table.end()));
-    for (std::size_t g = 0; g < request.group_tables.size(); ++g) {
-      const BlockTable& table = request.group_tables[g];
+    tables.push_back(&own_blocks.emplace_back(
+        request.block_table.begin() + num_owned_by_tree(request), request.block_table.end()));
+    for (const LayerGroup& group : groups_) {
+      if (group.kind == LayerGroup::Kind::Full || request.group_tables.empty()) continue;
+      const BlockTable& table = request.group_tables[group.table];
       if (!table.empty()) tables.push_back(&table);
-      METRONOME_CHECK(!is_window_table(g) || table.size() == request.block_table.size(),
-                      "the tables of a request cover different positions");
+      METRONOME_CHECK(
+          group.kind != LayerGroup::Kind::Window || table.size() == request.block_table.size(),
+          "the tables of a request cover different positions");
     }
-    const auto capacity = static_cast<std::int64_t>(request.block_table.size()) * block_size_;
+    const auto capacity =
+        static_cast<std::int64_t>(request.block_table.size()) * layout_.block_size;
     METRONOME_CHECK(request.kv_ready_tokens <= capacity, "ready tokens have no room");
     METRONOME_CHECK(!is_plain_ || request.kv_ready_tokens == capacity, "blocks are not ready");
     METRONOME_CHECK(request.has_ended() || request.num_computed_tokens() <= capacity,

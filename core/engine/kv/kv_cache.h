@@ -19,6 +19,7 @@
 #include "core/engine/kv/prefix_hash.h"
 #include "core/engine/kv/radix_tree.h"
 #include "core/engine/kv/state_groups.h"
+#include "core/engine/kv/window_groups.h"
 #include "core/engine/request.h"
 
 namespace metronome {
@@ -28,8 +29,6 @@ enum class HashTime : std::uint8_t {
   Plan,    // when its step is planned: a request of the same step can hit it (vLLM)
   Commit,  // when that step's result is committed (nano-vllm)
 };
-
-constexpr std::int64_t kDenseRetention = -1;
 
 struct KvCacheLayout {
   std::int64_t num_blocks = 0;
@@ -66,24 +65,13 @@ struct KvCacheLayout {
   // executor that computes needs such blocks forgotten.
   bool forgets_unfilled_blocks = false;
 
-  // Window of further layer groups in tokens; 0 = none. Needs the null block.
-  std::int32_t sliding_window = 0;
-  std::int32_t num_window_groups = 1;  // with this window; vLLM's groups have equally many layers
-  // Maximum number of blocks that one request holds in such a group. It is limited because a step
-  // computes a limited number of tokens (vLLM's admission cap).
-  std::int64_t max_window_blocks = INT64_MAX;
-  // The blocks of these groups that are hashed: all of them (kDenseRetention), or those of the last
-  // window before the prompt's last token, before the end of a prefix that the full attention
-  // shares and the window does not, and before every multiple of so many tokens (0 = none). A
-  // multiple of block_size; nullopt = as in the policy's engine.
+  // Further groups of layers with a sliding window. They need the null block.
+  WindowLayout windows = {};
+  // The blocks of further groups that are hashed: all of them (kDenseRetention), or those of the
+  // last window before the prompt's last token, before the end of a prefix that the full attention
+  // shares and they do not, and before every multiple of so many tokens (0 = none). A multiple of
+  // block_size; nullopt = as in the policy's engine.
   std::optional<std::int64_t> retention_interval = {};
-  bool retains_shared_prefixes = true;  // otherwise not those before the end of a shared prefix
-  // A window of one token reads no earlier block. Whether its blocks are hashed nevertheless.
-  bool caches_one_token_windows = true;
-  // As reuses_unhashed_first, for the blocks of these groups alone.
-  bool reuses_unhashed_windows_first = false;
-  // Blocks leave the window when no step in flight reads them; otherwise when they are planned.
-  bool releases_computed_windows = false;
 
   // Further groups of layers that keep a recurrent state. Together with a window, hits end where
   // blocks do: states.hash_unit is block_size.
@@ -94,6 +82,14 @@ struct KvCacheLayout {
   // attention.
   bool has_states_before_windows = false;
   std::int32_t num_groups_before_full = 0;
+};
+
+// Layers that share block tables.
+struct LayerGroup {
+  enum class Kind : std::uint8_t { Full, Window, State };
+  Kind kind = Kind::Full;
+  std::size_t table = 0;   // of Request::group_tables; full attention has the block_table
+  std::size_t number = 0;  // among the groups of its kind
 };
 
 // The longest cached prefix of a request.
@@ -127,11 +123,11 @@ class KvCacheManager {
   // reads any more, are released in either case.
   [[nodiscard]] bool grow(Request& request, std::int32_t num_positions) {
     if (num_positions <= request.kv_ready_tokens) return true;
-    if (!is_plain_ || num_positions > request.kv_ready_tokens + block_size_) {
+    if (!is_plain_ || num_positions > request.kv_ready_tokens + layout_.block_size) {
       return grow_slowly(request, num_positions);
     }
     if (!pool_.allocate(1, request.block_table)) return false;
-    request.kv_ready_tokens += block_size_;
+    request.kv_ready_tokens += layout_.block_size;
     return true;
   }
   // ---- Runs of decodes (core/engine/decode_run.h) ----
@@ -144,7 +140,7 @@ class KvCacheManager {
   bool hashes_runs_at_commit() const { return hashes_at_commit_ && !hashes_runs_late_; }
   // Whether a request of a run needs grow_in_run() and commit() only beyond its kv_ready_tokens.
   bool allows_runs() const {
-    return !verifies_drafts_ && !states_ && (hashes_at_plan_ || !hashes_runs_at_commit());
+    return !layout_.verifies_drafts && !states_ && (hashes_at_plan_ || !hashes_runs_at_commit());
   }
   // A request joins a run, with the next step that is planned.
   void join_run(Request& request);
@@ -153,7 +149,7 @@ class KvCacheManager {
     if (!hashes_runs_late_) return grow(request, num_positions);
     if (num_positions <= request.kv_ready_tokens) return true;
     if (!pool_.allocate(1, request.block_table)) return false;
-    request.kv_ready_tokens += block_size_;
+    request.kv_ready_tokens += layout_.block_size;
     return true;
   }
   // A decode of a run was planned up to `num_positions` outside of it, or as its first step.
@@ -172,7 +168,7 @@ class KvCacheManager {
 
   // Blocks that one more position of a request takes at most.
   std::int64_t max_blocks_of_growth() const {
-    return blocks_for(1 + num_lookahead_tokens_) * (1 + std::int64_t(num_window_groups_));
+    return blocks_for(1 + layout_.num_lookahead_tokens) * num_attention_groups();
   }
 
   // Takes `hit`, and room for the first chunk of a request without blocks: for `chunk_tokens`
@@ -193,7 +189,8 @@ class KvCacheManager {
   }
   // The tokens of a hit that were in the cache.
   std::int32_t num_cached_tokens(const PrefixHit& hit) const {
-    return std::min(hit.num_tokens, static_cast<std::int32_t>(hit.blocks.size()) * block_size_);
+    return std::min(hit.num_tokens,
+                    static_cast<std::int32_t>(hit.blocks.size()) * layout_.block_size);
   }
 
   // With a radix tree: as find_prefix(request, request.num_tokens()) for each of the requests, one
@@ -212,7 +209,7 @@ class KvCacheManager {
   // The chain has hashes of hash_unit() tokens, each with num_hash_lookahead_tokens() behind.
   std::int64_t count_cached(const HashChain& chain) const;
   std::int32_t hash_unit() const { return hash_unit_; }
-  std::int32_t num_hash_lookahead_tokens() const { return num_hash_lookahead_tokens_; }
+  std::int32_t num_hash_lookahead_tokens() const { return layout_.num_hash_lookahead_tokens; }
 
   // Identifies the first `num_tokens` tokens of a request: for prefixes of equal length, equal
   // names mean equal tokens. kNoHash when it has fewer tokens, or without prefix caching.
@@ -220,12 +217,12 @@ class KvCacheManager {
 
   // The positions that have room when [0, num_positions) are planned: a drafter's lookahead, too.
   std::int32_t num_positions_with_room(std::int32_t num_positions) const {
-    return std::min(num_positions + num_lookahead_tokens_, max_positions_);
+    return std::min(num_positions + layout_.num_lookahead_tokens, layout_.max_positions);
   }
 
   // Free blocks that positions [0, num_positions) of a request without blocks would take. Includes
   // blocks of `hit` that are free now, excludes its others. For the next step the drafter's
-  // lookahead counts; for the whole prompt it does not, and max_window_blocks applies.
+  // lookahead counts; for the whole prompt it does not, and WindowLayout::max_blocks applies.
   std::int64_t num_blocks_to_take(const Request& request, const PrefixHit& hit,
                                   std::int32_t num_positions, bool is_whole_prompt = false) const;
   // Takes the blocks of `hit` and new ones for positions [0, num_positions), which are planned, or
@@ -250,7 +247,7 @@ class KvCacheManager {
   bool hashes_at_plan() const { return hashes_at_plan_; }
   // Whether decodes are planned before their token is known, and blocks hashed at both times.
   bool plans_unknown_tokens() const { return hashes_at_plan_ && hashes_at_commit_; }
-  bool verifies_drafts() const { return verifies_drafts_; }
+  bool verifies_drafts() const { return layout_.verifies_drafts; }
   // `has_token`: the step gave the request a token.
   void commit(Request& request, bool has_token);
 
@@ -284,7 +281,7 @@ class KvCacheManager {
 
   // Reports that the chunk at `first_position` of the request will not be computed.
   void unplan(const Request& request, std::int32_t first_position) {
-    if (forgets_unfilled_blocks_) forget_from(request, first_position);
+    if (layout_.forgets_unfilled_blocks) forget_from(request, first_position);
   }
   // For a failed step. forget_free_blocks() makes all free blocks unfindable, because the step may
   // have had to fill them. forget_from() forgets and returns the unfilled blocks of a request that
@@ -303,24 +300,23 @@ class KvCacheManager {
   void forget(const BlockTable& blocks);
 
   std::int64_t blocks_for(std::int64_t num_positions) const {
-    return ceil_div(num_positions, block_size_);
+    return ceil_div(num_positions, layout_.block_size);
   }
-  std::int32_t block_size() const { return block_size_; }
+  std::int32_t block_size() const { return layout_.block_size; }
   std::int64_t num_blocks() const { return pool_.num_usable(); }  // without the null block
   bool has_null_block() const { return pool_.num_usable() < pool_.num_blocks(); }
   std::int64_t num_free_blocks() const { return pool_.num_free(); }
   std::int64_t num_used_blocks() const { return pool_.num_used() - num_evictable_blocks(); }
-  std::int64_t watermark_blocks() const { return watermark_blocks_; }
-  bool has_window() const { return sliding_window_ > 0; }
-  bool has_further_groups() const { return num_further_ > 0; }  // of layers: windows, states
-  // Tables of Request::group_tables that come before the block_table.
-  std::size_t num_groups_before_full() const { return num_groups_before_full_; }
+  std::int64_t watermark_blocks() const { return layout_.watermark_blocks; }
+  // Full attention, and further ones of windows and states, in the order in which they take and
+  // return blocks.
+  const std::vector<LayerGroup>& groups() const { return groups_; }
   const StateGroups* states() const { return states_ ? &*states_ : nullptr; }
   // Of the hit that a running request was admitted with; see PrefixHit.
   std::int32_t shared_prefix_end_of(const Request& request) const {
     return caches_prefixes() ? prefixes_[index(request.id)].shared_prefix_end : 0;
   }
-  bool caches_prefixes() const { return caches_prefixes_; }
+  bool caches_prefixes() const { return layout_.enable_prefix_caching; }
   const BlockPool& pool() const { return pool_; }
   // Maximum number of blocks that a request of so many tokens holds at a time.
   std::int64_t max_blocks_of(std::int64_t num_tokens) const;
@@ -333,13 +329,13 @@ class KvCacheManager {
   // A request's state for prefix caching.
   struct PrefixState {
     HashChain chain;                          // of its full blocks or units, as far as requested
-    std::int32_t num_hashed = 0;              // leading blocks of its table in index or tree
-    std::int32_t num_hashed_window = 0;       // the same for each of its window tables
+    std::int32_t num_hashed = 0;              // leading blocks of each table in index or tree
     bool is_in_run = false;                   // whose blocks are hashed late
     std::int32_t shared_prefix_end = 0;       // of the hit that it was admitted with
     RadixTree::Node node = RadixTree::kRoot;  // that it keeps from eviction
   };
 
+  void make_groups();
   const PrefixHit& find_prefix_or_received(const Request& request);
   bool grow_slowly(Request& request, std::int32_t num_positions);
   void allocate(Request& request, std::int32_t num_positions, std::int64_t num_new,
@@ -350,26 +346,24 @@ class KvCacheManager {
     if (!tree_ || index(request.id) >= prefixes_.size()) return 0;
     return prefixes_[index(request.id)].num_hashed;
   }
-  bool is_window_table(std::size_t table) const {
-    return table >= first_window_ && table < first_window_ + num_window_groups_;
+  // Those that keep KV for each token: their tables of a request are equally long.
+  std::int64_t num_attention_groups() const {
+    return 1 + (windows_ ? std::int64_t{windows_->layout().num_groups} : 0);
   }
-  void slide_windows(Request& request);
-  void slide_window(Request& request, BlockTable& table);
+  bool has_full_attention_only() const { return groups_.size() == 1; }
   void leave_behind(Request& request);
-  std::int64_t window_begin(const Request& request) const;
-  bool is_retained(const Request& request, std::int64_t block) const;
-  void forget_unfilled(const Request& request, const BlockTable& table, std::int64_t first,
-                       std::int64_t last);
   void settle(Request& request, std::int32_t num_positions);
   void set_ready(Request& request, std::int32_t num_positions);
   void hash_blocks(Request& request, std::int32_t num_tokens);
-  void hash_table(const Request& request, const BlockTable& table, const HashChain& chain,
-                  std::int32_t& num_hashed, std::int64_t num_blocks, std::uint64_t group);
+  void hash_full(const Request& request, const HashChain& chain, std::int64_t num_hashed,
+                 std::int64_t num_blocks);
+  void hash_with_positions(const Request& request, const HashChain& chain, std::int64_t num_hashed,
+                           std::int64_t num_blocks);
   void hash_prompt_end(const Request& request, std::int32_t num_tokens, const HashChain& chain);
   void mark_prompt_end(const Request& request, std::int32_t num_tokens, const HashChain& chain);
   // Hash units of its first `num_tokens` tokens, as far as their hashes are known.
   std::int64_t num_hashable_units(const Request& request, std::int32_t num_tokens) const {
-    return std::min(num_tokens, request.num_tokens() - num_hash_lookahead_tokens_) / hash_unit_;
+    return std::min(num_tokens, request.num_tokens() - num_hash_lookahead_tokens()) / hash_unit_;
   }
   BlockHash hash_of_block(const HashChain& chain, std::int64_t block) const {
     return chain[static_cast<std::size_t>((block + 1) * units_per_block_ - 1)];
@@ -379,53 +373,29 @@ class KvCacheManager {
     prefixes_.grow_to(index(request.id) + 1);
     return prefixes_[index(request.id)];
   }
-  std::int64_t num_skipped_blocks(std::int64_t num_computed) const;
-  bool find_in_groups(BlockHash hash, std::size_t at);
   std::int64_t find_full(const HashChain& chain, std::int64_t num_blocks);
   std::int32_t find_full_tokens(const HashChain& chain, std::int32_t max_tokens);
-  std::int64_t find_window(const HashChain& chain, std::int64_t num_blocks);
 
+  const KvCacheLayout layout_;
   BlockPool pool_;
   std::optional<RadixTree> tree_;
-  bool caches_prefixes_;
+  std::optional<WindowGroups> windows_;
+  std::optional<StateGroups> states_;
+  std::vector<LayerGroup> groups_;
   const PrefixHasher* hasher_;
-  std::int32_t block_size_;
-  KvAllocation allocation_;
-  std::int64_t watermark_blocks_;
-  HashTime hash_time_;
+  std::int64_t units_per_block_;  // hashes of a block: 1, or more with partial hits
+  std::int32_t hash_unit_;        // tokens of a hash
   bool hashes_at_plan_;
   bool hashes_at_commit_;
   bool hashes_runs_late_;
   bool reuses_output_;  // a later prompt may have it
-  bool forgets_unfilled_blocks_;
-  bool verifies_drafts_;
-  bool is_plain_;  // a request lacks nothing but blocks, and only beyond its kv_ready_tokens
-  std::int32_t num_lookahead_tokens_;
-  std::int32_t max_positions_;
-  std::int32_t num_hash_lookahead_tokens_;
-  std::int64_t units_per_block_;  // hashes of a block: 1, or more with partial hits
-  std::int32_t hash_unit_;        // tokens of a hash
-  std::int32_t sliding_window_;
-  std::size_t num_window_groups_;  // 0 without a window
-  // Of Request::group_tables.
-  std::size_t num_further_;
-  std::size_t first_window_;
-  std::size_t first_state_;
-  std::size_t num_groups_before_full_;
-  std::int64_t max_window_blocks_;
-  std::int64_t num_window_blocks_;  // full ones that a hit needs at its end
-  std::int64_t retention_interval_;
-  bool retains_shared_prefixes_;
-  bool caches_one_token_windows_;
-  bool reuses_unhashed_windows_first_;
-  bool releases_computed_windows_;
+  bool is_plain_;       // a request lacks nothing but blocks, and only beyond its kv_ready_tokens
 
   PrefixHit hit_;  // of find_prefix
   PrefixHit no_hit_;
   PrefixHit received_;  // the last hit, and received tokens behind it
   ChunkedVector<PrefixState, RequestTable::kGroupSize>
       prefixes_;  // by request id, as far as needed
-  std::optional<StateGroups> states_;
   // Blocks to copy before the step that is being planned: source, copy, ...
   BlockTable full_copies_;               // of full attention
   BlockTable copies_;                    // scratch of end_plan()

@@ -16,92 +16,67 @@ const HashChain& KvCacheManager::chain_of(const Request& request, std::int64_t n
       chain = std::move(spare_chains_.back());
       spare_chains_.pop_back();
     }
-    hasher_->extend(request, hash_unit_, num_units, chain, num_hash_lookahead_tokens_);
+    hasher_->extend(request, hash_unit_, num_units, chain, num_hash_lookahead_tokens());
   }
   return chain;
-}
-
-// Whether the window group hashes a block of the request: a later request may then end its hit in
-// or behind it.
-bool KvCacheManager::is_retained(const Request& request, std::int64_t block) const {
-  const std::int64_t num_needed = num_window_blocks_;
-  if (num_needed == 0) return caches_one_token_windows_;
-  if (retention_interval_ == kDenseRetention) return true;
-  if (retention_interval_ > 0) {
-    const std::int64_t num_per_interval = retention_interval_ / block_size_;
-    if (block % num_per_interval >= num_per_interval - num_needed) return true;
-  }
-  const auto is_before = [&](std::int32_t boundary) {
-    const std::int64_t end = boundary / block_size_;
-    return block < end && block >= end - num_needed;
-  };
-  return is_before(request.num_prompt_tokens - 1) ||
-         (retains_shared_prefixes_ && is_before(prefixes_[index(request.id)].shared_prefix_end));
 }
 
 void KvCacheManager::hash_blocks(Request& request, std::int32_t num_tokens) {
   const std::int64_t num_units = num_hashable_units(request, num_tokens);
   const std::int64_t num_blocks = num_units / units_per_block_;
   PrefixState& state = state_of(request);
-  if (num_blocks <= state.num_hashed && !has_window() && !states_) return;
+  if (num_blocks <= state.num_hashed && !states_) return;
   const HashChain& chain = chain_of(request, num_units);
-  hash_table(request, request.block_table, chain, state.num_hashed, num_blocks, kFullGroup);
   if (states_) {
+    hash_with_positions(request, chain, state.num_hashed, num_blocks);
     hash_prompt_end(request, num_tokens, chain);
     states_->cache(request, num_tokens, chain, state.shared_prefix_end);
+  } else {
+    hash_full(request, chain, state.num_hashed, num_blocks);
   }
-  if (!has_window()) return;
-  const std::int32_t num_hashed = state.num_hashed_window;
-  for (std::size_t g = 0; g < num_window_groups_; ++g) {
-    state.num_hashed_window = num_hashed;
-    const std::size_t at = first_window_ + g;
-    hash_table(request, request.group_tables[at], chain, state.num_hashed_window, num_blocks,
-               kFirstFurtherGroup + at);
+  if (windows_) {
+    windows_->cache(request, chain, state.num_hashed, num_blocks, state.shared_prefix_end);
   }
+  state.num_hashed = std::max(state.num_hashed, static_cast<std::int32_t>(num_blocks));
 }
 
-void KvCacheManager::hash_table(const Request& request, const BlockTable& table,
-                                const HashChain& chain, std::int32_t& num_hashed,
-                                std::int64_t num_blocks, std::uint64_t group) {
+// Every block of full attention has a hash of its own, and all are kept.
+void KvCacheManager::hash_full(const Request& request, const HashChain& chain,
+                               std::int64_t num_hashed, std::int64_t num_blocks) {
   PrefixIndex& contents = pool_.contents();
-  if (group == kFullGroup && !states_) {  // every block has a hash of its own, and all are kept
-    const auto begin = static_cast<std::size_t>(num_hashed);
-    const auto end = static_cast<std::size_t>(std::max<std::int64_t>(num_hashed, num_blocks));
-    for (std::size_t i = begin; i < end; ++i) {
-      contents.prefetch(chain[i]);
-      contents.prefetch(table[i]);
-    }
-    for (std::size_t i = begin; i < end; ++i) contents.insert(table[i], chain[i]);
-    num_hashed = static_cast<std::int32_t>(end);
-    return;
+  const BlockTable& table = request.block_table;
+  const auto begin = static_cast<std::size_t>(num_hashed);
+  const auto end = static_cast<std::size_t>(num_blocks);
+  for (std::size_t i = begin; i < end; ++i) {
+    contents.prefetch(chain[i]);
+    contents.prefetch(table[i]);
+  }
+  for (std::size_t i = begin; i < end; ++i) contents.insert(table[i], chain[i]);
+}
+
+void KvCacheManager::hash_with_positions(const Request& request, const HashChain& chain,
+                                         std::int64_t num_hashed, std::int64_t num_blocks) {
+  PrefixIndex& contents = pool_.contents();
+  for (std::int64_t i = num_hashed; i < num_blocks; ++i) {
+    contents.prefetch(hash_of_block(chain, i));
   }
   for (std::int64_t i = num_hashed; i < num_blocks; ++i) {
-    contents.prefetch(in_group(hash_of_block(chain, i), group));
-  }
-  for (; num_hashed < num_blocks; ++num_hashed) {
-    const BlockId block = table[static_cast<std::size_t>(num_hashed)];
-    if (pool_.is_null(block)) continue;
-    if (group != kFullGroup && !is_retained(request, num_hashed)) continue;
-    const BlockHash hash = in_group(hash_of_block(chain, num_hashed), group);
-    if (states_) {
-      contents.erase(block);  // the hash of a prompt's end inside the block, if any
-      contents.insert(block, hash, (num_hashed + 1) * units_per_block_);
-    } else {
-      contents.insert(block, hash);
-    }
+    const BlockId block = request.block_table[static_cast<std::size_t>(i)];
+    contents.erase(block);  // the hash of a prompt's end inside the block, if any
+    contents.insert(block, hash_of_block(chain, i), (i + 1) * units_per_block_);
   }
 }
 
 // Where a prompt ends inside a block, its last position that can be hit gets a hash, too.
 void KvCacheManager::hash_prompt_end(const Request& request, std::int32_t num_tokens,
                                      const HashChain& chain) {
-  if (has_window()) return mark_prompt_end(request, num_tokens, chain);
+  if (windows_) return mark_prompt_end(request, num_tokens, chain);
   const std::int64_t num_units =
       std::min<std::int64_t>((request.num_prompt_tokens - 1) / hash_unit_,
                              num_hashable_units(request, request.num_tokens()));
   const std::int64_t end = num_units * hash_unit_;
-  if (end == 0 || end > num_tokens || end % block_size_ == 0) return;
-  const auto at = static_cast<std::size_t>(end / block_size_);
+  if (end == 0 || end > num_tokens || end % layout_.block_size == 0) return;
+  const auto at = static_cast<std::size_t>(end / layout_.block_size);
   if (at >= request.block_table.size()) return;
   pool_.contents().insert_inside(request.block_table[at],
                                  chain[static_cast<std::size_t>(num_units - 1)], num_units);
@@ -113,19 +88,21 @@ void KvCacheManager::hash_prompt_end(const Request& request, std::int32_t num_to
 void KvCacheManager::mark_prompt_end(const Request& request, std::int32_t num_tokens,
                                      const HashChain& chain) {
   const std::int32_t unit = states_->options().layout.export_unit;
-  if (unit <= 0 || unit >= block_size_) return;
+  if (unit <= 0 || unit >= layout_.block_size) return;
   const std::int32_t end =
-      std::min(request.num_prompt_tokens - 1, request.num_tokens() - num_hash_lookahead_tokens_) /
+      std::min(request.num_prompt_tokens - 1, request.num_tokens() - num_hash_lookahead_tokens()) /
       unit * unit;
-  if (end <= 0 || end > num_tokens / block_size_ * block_size_ || end % block_size_ == 0) return;
-  const auto at = static_cast<std::size_t>(end / block_size_);
+  if (end <= 0 || end > num_tokens / layout_.block_size * layout_.block_size ||
+      end % layout_.block_size == 0)
+    return;
+  const auto at = static_cast<std::size_t>(end / layout_.block_size);
   if (at >= request.block_table.size()) return;
   PrefixIndex& contents = pool_.contents();
   const BlockId block = request.block_table[at];
   if (contents.hash_of(block) != kNoHash) return;
   // Any hash of this group will do.
   const BlockHash before = at == 0 ? BlockHash{1} : chain[at - 1];
-  contents.insert(block, in_group(before, kFirstFurtherGroup + num_further_ + 1),
+  contents.insert(block, in_group(before, kFirstFurtherGroup + groups_.size()),
                   static_cast<std::int64_t>(at) + 1);
 }
 
@@ -167,14 +144,14 @@ std::int64_t KvCacheManager::count_cached(const HashChain& chain) const {
 // The longest prefix of at most `max_tokens` tokens that full attention has cached, in hit_.blocks.
 // It may end inside a block where states may.
 std::int32_t KvCacheManager::find_full_tokens(const HashChain& chain, std::int32_t max_tokens) {
-  const std::int64_t num_full = find_full(
-      chain,
-      std::min<std::int64_t>(max_tokens / block_size_, std::ssize(chain) / units_per_block_));
-  auto num_tokens = static_cast<std::int32_t>(num_full * block_size_);
+  const std::int64_t num_full =
+      find_full(chain, std::min<std::int64_t>(max_tokens / layout_.block_size,
+                                              std::ssize(chain) / units_per_block_));
+  auto num_tokens = static_cast<std::int32_t>(num_full * layout_.block_size);
   if (states_ && states_->has_partial_hits()) {
     // The longest part of the next block.
     const std::int32_t limit =
-        std::min({num_tokens + block_size_ - hash_unit_, max_tokens,
+        std::min({num_tokens + layout_.block_size - hash_unit_, max_tokens,
                   static_cast<std::int32_t>(std::ssize(chain)) * hash_unit_});
     for (std::int32_t end = limit / hash_unit_ * hash_unit_; end > num_tokens; end -= hash_unit_) {
       const BlockId id =
@@ -188,43 +165,6 @@ std::int32_t KvCacheManager::find_full_tokens(const HashChain& chain, std::int32
   return num_tokens;
 }
 
-// Whether all window groups have cached that block. Then writes them to hit_.group_blocks, but not
-// those of a window of one token, which reads none.
-bool KvCacheManager::find_in_groups(BlockHash hash, std::size_t at) {
-  for (std::size_t g = 0; g < num_window_groups_; ++g) {
-    const std::size_t table = first_window_ + g;
-    const BlockId id = pool_.contents().find(in_group(hash, kFirstFurtherGroup + table));
-    if (id == kNoBlock) return false;
-    if (num_window_blocks_ > 0) hit_.group_blocks[table][at] = id;
-  }
-  return true;
-}
-
-// Finds the longest prefix of at most `num_blocks` blocks whose last window is cached, and writes
-// it to hit_.group_blocks. Near the start of the sequence all earlier blocks must be cached.
-std::int64_t KvCacheManager::find_window(const HashChain& chain, std::int64_t num_blocks) {
-  const std::span<BlockTable> tables =
-      std::span(hit_.group_blocks).subspan(first_window_, num_window_groups_);
-  const auto resize = [&tables](std::int64_t size) {
-    for (BlockTable& found : tables) found.resize(static_cast<std::size_t>(size));
-    return size;
-  };
-  for (BlockTable& found : tables) {
-    found.assign(static_cast<std::size_t>(num_blocks), kNullBlock);
-  }
-  std::int64_t num_contiguous = 0;
-  for (std::int64_t i = num_blocks - 1; i >= 0; --i) {
-    const auto at = static_cast<std::size_t>(i);
-    if (!find_in_groups(chain[at], at)) {
-      for (BlockTable& found : tables) found[at] = kNullBlock;
-      num_contiguous = 0;
-      continue;
-    }
-    if (++num_contiguous >= num_window_blocks_) return resize(i + num_contiguous);
-  }
-  return resize(num_contiguous);
-}
-
 const PrefixHit& KvCacheManager::find_prefix(const Request& request, std::int32_t max_tokens) {
   if (!caches_prefixes() || max_tokens < hash_unit_) return no_hit_;
   for (BlockTable& found : hit_.group_blocks) found.clear();
@@ -236,22 +176,23 @@ const PrefixHit& KvCacheManager::find_prefix(const Request& request, std::int32_
     hit_.blocks.clear();
     tree_->append_blocks(match.node, hit_.blocks);
     hit_.node = match.node;
-    hit_.num_tokens = static_cast<std::int32_t>(match.num_blocks) * block_size_;
+    hit_.num_tokens = static_cast<std::int32_t>(match.num_blocks) * layout_.block_size;
     return hit_;
   }
   hit_.shared_prefix_end = 0;
-  hit_.group_blocks.resize(num_further_);
+  hit_.group_blocks.resize(groups_.size() - 1);
   // Full attention can use any shorter prefix; windows and states only what they have.
   const std::int32_t num_full = find_full_tokens(chain, max_tokens);
   std::int32_t num_tokens = num_full;
   for (std::int32_t before = -1; before != num_tokens;) {
     before = num_tokens;
-    if (has_window()) {
-      num_tokens =
-          static_cast<std::int32_t>(find_window(chain, num_tokens / block_size_)) * block_size_;
+    if (windows_) {
+      const std::int64_t num_blocks =
+          windows_->find(chain, num_tokens / layout_.block_size, hit_.group_blocks);
+      num_tokens = static_cast<std::int32_t>(num_blocks) * layout_.block_size;
     }
     if (states_) num_tokens = states_->find(chain, num_tokens, hit_.group_blocks);
-    if (!has_window() || !states_) break;  // one kind found what it has
+    if (!windows_ || !states_) break;  // one kind found what it has
   }
   hit_.num_tokens = num_tokens;
   hit_.blocks.resize(static_cast<std::size_t>(blocks_for(num_tokens)));

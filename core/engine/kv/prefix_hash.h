@@ -24,6 +24,9 @@ inline BlockHash in_group(BlockHash hash, std::uint64_t group) {
   return group == kFullGroup ? hash : in_further_group(hash, group);
 }
 
+// A retention interval: groups with windows or states hash every block.
+constexpr std::int64_t kDenseRetention = -1;
+
 // Hashes the tokens of requests, so that equal tokens can be found.
 //
 // Prompt tokens come from the source: its ids (and the content of images, whose ids are all the

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/engine/kv/kv_cache.h"
+#include "core/base/types.h"
 
 namespace metronome {
 
@@ -153,12 +153,9 @@ std::int64_t StateGroups::num_blocks_to_take(const Request& request, Span span) 
   return num_blocks;
 }
 
-void StateGroups::retire(Request& request) {
+void StateGroups::retire(Request& request, std::size_t group) {
   if (!caches_states()) return;
-  Tracks& tracks = tracks_of(request);
-  for (std::size_t g = 0; g < num_groups(); ++g) {
-    retire_blocks(tracks[g], table_of(request, g), request.num_cached_tokens());
-  }
+  retire_blocks(tracks_of(request)[group], table_of(request, group), request.num_cached_tokens());
 }
 
 // A step in flight may read the state before it, so only collected tokens count.
@@ -219,11 +216,9 @@ void StateGroups::allocate(Request& request, std::size_t group, std::int32_t end
   METRONOME_CHECK(has_blocks, "free blocks were counted before");
 }
 
-void StateGroups::move_copies(std::size_t begin, std::size_t end, BlockTable& blocks) {
-  for (std::size_t g = begin; g < end; ++g) {
-    blocks.insert(blocks.end(), copies_[g].begin(), copies_[g].end());
-    copies_[g].clear();
-  }
+void StateGroups::move_copies(std::size_t group, BlockTable& blocks) {
+  blocks.insert(blocks.end(), copies_[group].begin(), copies_[group].end());
+  copies_[group].clear();
 }
 
 void StateGroups::move_state(Track& track, BlockTable& table, std::int32_t end,

@@ -89,8 +89,8 @@ class StateGroups {
   std::int64_t num_blocks_to_take(const Request& request, const Hit& hit, Span span) const;
   std::int64_t num_blocks_to_take(const Request& request, Span span) const;
 
-  // Returns the states that no step reads any more to the pool.
-  void retire(Request& request);
+  // Returns the states of a group that no step reads any more to the pool.
+  void retire(Request& request, std::size_t group);
   // Begins the states' tables of the request with the blocks of a hit. Requires empty tables.
   void adopt_hit(Request& request, const Hit& hit);
   // Decides where the step's checkpoint goes. Before adopt_hit() and allocate().
@@ -98,8 +98,8 @@ class StateGroups {
   // Takes the blocks of a group that were counted. Where a block must be copied before the step,
   // source and copy have one reference more until move_copies().
   void allocate(Request& request, std::size_t group, std::int32_t end);
-  // Appends the blocks to copy of the groups [begin, end) to `blocks`, each source before its copy.
-  void move_copies(std::size_t begin, std::size_t end, BlockTable& blocks);
+  // Appends the blocks to copy of a group to `blocks`, each source before its copy.
+  void move_copies(std::size_t group, BlockTable& blocks);
   // Makes the states at or before `num_tokens` visible to others, as far as they are retained.
   // `shared_prefix_end` as in PrefixHit.
   void cache(const Request& request, std::int32_t num_tokens, const HashChain& chain,

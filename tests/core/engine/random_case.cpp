@@ -124,13 +124,13 @@ void draw_scheduler(Rng& rng, EngineSetup& setup) {
 void draw_prefix_caching(Rng& rng, EngineSetup& setup) {
   const PolicyInfo& policy = *find_policy(setup.scheduler.policy);
   if (policy.allows_sliding_window && chance(rng, 0.4)) {
-    setup.kv_cache.sliding_window = draw(rng, 1, setup.max_model_len);
-    setup.kv_cache.num_window_groups = chance(rng, 0.3) ? draw(rng, 2, 4) : 1;
-    setup.kv_cache.num_groups_before_full = draw(rng, 0, setup.kv_cache.num_window_groups);
+    setup.kv_cache.windows.num_tokens = draw(rng, 1, setup.max_model_len);
+    setup.kv_cache.windows.num_groups = chance(rng, 0.3) ? draw(rng, 2, 4) : 1;
+    setup.kv_cache.num_groups_before_full = draw(rng, 0, setup.kv_cache.windows.num_groups);
     if (chance(rng, 0.6)) {
       setup.kv_cache.retention_interval = draw(rng, 0, 4) * setup.kv_cache.block_size;
     }
-    setup.kv_cache.num_blocks *= 1 + setup.kv_cache.num_window_groups;
+    setup.kv_cache.num_blocks *= 1 + setup.kv_cache.windows.num_groups;
   }
   arrange_cache(setup);
   setup.kv_cache.forgets_unfilled_blocks = true;  // the oracle compares contents
@@ -228,7 +228,7 @@ void draw_images(std::uint64_t seed, RandomCase& random) {
 void draw_handovers(std::uint64_t seed, RandomCase& random) {
   Rng rng(seed, "handovers");
   const EngineSetup& setup = random.setup;
-  const bool is_plain = setup.kv_cache.sliding_window == 0;
+  const bool is_plain = setup.kv_cache.windows.num_tokens == 0;
   if (!find_policy(setup.scheduler.policy)->allows_handover || !is_plain || !chance(rng, 0.4))
     return;
   for (RequestSpec& spec : random.workload.requests) {
@@ -293,8 +293,8 @@ RandomCase draw_state_case(std::uint64_t seed) {
   std::int32_t num_windows = 0;
   if (chance(rng, 0.4)) {
     num_windows = draw(rng, 1, 3);
-    layout.sliding_window = draw(rng, 1, setup.max_model_len);
-    layout.num_window_groups = num_windows;
+    layout.windows.num_tokens = draw(rng, 1, setup.max_model_len);
+    layout.windows.num_groups = num_windows;
     layout.has_states_before_windows = chance(rng, 0.5);
   }
   layout.num_groups_before_full = draw(rng, 0, layout.states.num_groups + num_windows);

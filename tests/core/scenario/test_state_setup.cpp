@@ -149,7 +149,7 @@ TEST_CASE("windows, states and full attention are groups of one model",
   Scenario scenario = scenario_with("vllm");
   // Without the setting windows are kept like full attention, with which layer 0 then begins.
   const KvCacheLayout kept = setup_of(scenario, model).kv_cache;
-  CHECK(kept.sliding_window == 0);
+  CHECK(kept.windows.num_tokens == 0);
   CHECK(kept.states.num_groups == 1);
   CHECK(kept.num_groups_before_full == 0);
   model.linear_attention.layers = {0, 2, 5, 6, 9, 10};
@@ -159,8 +159,8 @@ TEST_CASE("windows, states and full attention are groups of one model",
   model.window_layers = {0, 4, 7, 8};
   scenario.kv_cache.sliding_window = 128;
   const KvCacheLayout layout = setup_of(scenario, model).kv_cache;
-  CHECK(layout.sliding_window == 128);
-  CHECK(layout.num_window_groups == 2);  // two layers of full attention: groups of two
+  CHECK(layout.windows.num_tokens == 128);
+  CHECK(layout.windows.num_groups == 2);  // two layers of full attention: groups of two
   CHECK(layout.states.num_groups == 3);
   CHECK(layout.states.hash_unit == layout.block_size);
   CHECK_FALSE(layout.has_states_before_windows);

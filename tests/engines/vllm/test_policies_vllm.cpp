@@ -416,7 +416,7 @@ TEST_CASE("vllm: a hybrid model gives back what its window leaves", "[core][poli
   //   7     28        1       8 + 8 - 5
   const SharedPrompts prompts({{{kA, 24}}, {{kA, 24}, {kB, 8}}});
   EngineSetup setup = vllm(40, 8);
-  setup.kv_cache.sliding_window = 8;
+  setup.kv_cache.windows.num_tokens = 8;
   arrange_cache(setup);
   Bench bench(setup, prompts.hasher());
   bench.submit(24, 6);
@@ -445,12 +445,12 @@ TEST_CASE("vllm: a window's share of the admission is capped", "[core][policies]
   const auto hybrid = [](std::int64_t usable, std::int32_t max_model_len) {
     EngineSetup setup = vllm(usable, 8);
     setup.max_model_len = max_model_len;
-    setup.kv_cache.sliding_window = 8;
+    setup.kv_cache.windows.num_tokens = 8;
     arrange_cache(setup);
     return setup;
   };
-  CHECK(hybrid(11, 8192).kv_cache.max_window_blocks == 5);
-  CHECK(hybrid(11, 12).kv_cache.max_window_blocks == 4);  // ceil(12 / 4) + 1
+  CHECK(hybrid(11, 8192).kv_cache.windows.max_blocks == 5);
+  CHECK(hybrid(11, 12).kv_cache.windows.max_blocks == 4);  // ceil(12 / 4) + 1
   Bench fits(hybrid(11, 8192));
   fits.submit(24, 1);
   CHECK(next_steps(fits, 3) == Steps{{{0, 8}}, {{0, 8}}, {{0, 8}}});

@@ -161,7 +161,7 @@ EngineSetup draw_setup(Rng& rng) {
   const std::int64_t longest = ceil_div(setup.max_model_len, setup.kv_cache.block_size);
   setup.kv_cache.num_blocks = 1 + 2 * longest + draw(rng, 0, 200);
   if (policy.allows_sliding_window && chance(rng, 0.8)) {
-    setup.kv_cache.sliding_window = draw(rng, 1, setup.max_model_len / 2);
+    setup.kv_cache.windows.num_tokens = draw(rng, 1, setup.max_model_len / 2);
     setup.kv_cache.num_blocks *= 2;
   }
   const std::int32_t budget = setup.max_num_seqs + draw(rng, 16, 100);
@@ -183,8 +183,8 @@ void run_engine(std::uint64_t seed, Coverage& coverage) {
   StepGeometry geometry = draw_geometry(rng);
   geometry.block_size = setup.kv_cache.block_size;
   geometry.max_model_len = setup.max_model_len;
-  geometry.has_window_tables = setup.kv_cache.sliding_window > 0;
-  if (geometry.has_window_tables) geometry.window = setup.kv_cache.sliding_window;
+  geometry.has_window_tables = setup.kv_cache.windows.num_tokens > 0;
+  if (geometry.has_window_tables) geometry.window = setup.kv_cache.windows.num_tokens;
   std::vector<std::vector<PromptSegment>> prompts;
   std::vector<RequestSpec> specs;
   for (std::int32_t i = 0, end = draw(rng, 1, 12); i < end; ++i) {

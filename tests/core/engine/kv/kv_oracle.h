@@ -25,11 +25,11 @@ class KvOracle {
   KvOracle(const Workload& workload, const KvCacheLayout& layout)
       : workload_(workload),
         block_size_(layout.block_size),
-        sliding_window_(layout.sliding_window),
+        sliding_window_(layout.windows.num_tokens),
         states_(layout.states),
-        first_state_(layout.has_states_before_windows || layout.sliding_window == 0
+        first_state_(layout.has_states_before_windows || layout.windows.num_tokens == 0
                          ? 0
-                         : static_cast<std::size_t>(layout.num_window_groups)) {}
+                         : static_cast<std::size_t>(layout.windows.num_groups)) {}
 
   // A step writes the KV of all its chunks and reads that of everything before them. Requests that
   // run on from an earlier step are read in full every 16th time only.

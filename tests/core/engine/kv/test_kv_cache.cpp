@@ -321,7 +321,7 @@ struct FailureBench {
     EngineSetup setup = make_setup("vllm");
     setup.scheduler.edit<VllmConfig>().version = 22 - kFirstVllmMinor;
     setup.kv_cache = {.num_blocks = num_usable + 1, .block_size = 4};
-    setup.kv_cache.sliding_window = sliding_window;
+    setup.kv_cache.windows.num_tokens = sliding_window;
     setup.async_depth = 2;
     setup.kv_cache.plans_ahead = true;
     setup.scheduler.max_num_batched_tokens = 64;

@@ -14,7 +14,7 @@ namespace {
 KvCacheLayout hybrid(std::int64_t num_usable) {
   KvCacheLayout layout = caching(num_usable + 1, 4);
   layout.has_null_block = true;
-  layout.sliding_window = 8;
+  layout.windows.num_tokens = 8;
   return layout;
 }
 
@@ -132,7 +132,7 @@ TEST_CASE("a hybrid hit ends where the window before it is cached", "[core][kv][
 
 TEST_CASE("a window of one token hits blocks that nobody will look at", "[core][kv][window]") {
   KvCacheLayout layout = hybrid(20);
-  layout.sliding_window = 1;
+  layout.windows.num_tokens = 1;
   CacheBench bench(layout, {{{kA, 8}}, {{kA, 8}, {kB, 8}}});
   bench.compute(0, 8);  // 1 and 2, of the window 3 and 4
   bench.release(0);
@@ -159,7 +159,7 @@ TEST_CASE("a hybrid hit is no longer than what full attention finds", "[core][kv
 
 TEST_CASE("one request holds a limited number of window blocks", "[core][kv][window]") {
   KvCacheLayout layout = hybrid(40);
-  layout.max_window_blocks = 5;
+  layout.windows.max_blocks = 5;
   CacheBench bench(layout, {{{kA, 24}}, {{kA, 24}, {kB, 20}}});
   // 40 tokens are ten blocks.
   CHECK(bench.kv.num_blocks_to_take(bench[0], PrefixHit{}, 40) == 10 + 10);
@@ -243,7 +243,7 @@ class Twins {
     layout_.has_null_block = true;
     layout_.plans_ahead = draw(0, 1) == 1;
     if (layout_.hash_time == HashTime::Plan && draw(0, 1) == 1) {
-      layout_.sliding_window = static_cast<std::int32_t>(draw(1, 20));
+      layout_.windows.num_tokens = static_cast<std::int32_t>(draw(1, 20));
     }
   }
 
@@ -271,7 +271,7 @@ class Twins {
     // Without hashes at plan and windows, the blocks alone say how far a request is ready.
     const bool hashes_at_plan =
         layout_.enable_prefix_caching && layout_.hash_time == HashTime::Plan;
-    const bool is_plain = !hashes_at_plan && layout_.sliding_window == 0;
+    const bool is_plain = !hashes_at_plan && layout_.windows.num_tokens == 0;
     if (!is_plain) (*eager_)[i].kv_ready_tokens = 0;
     const bool grew = lazy_->kv.grow(request, end);
     REQUIRE(grew == eager_->kv.grow((*eager_)[i], end));
