@@ -270,13 +270,13 @@ std::int64_t Books::num_blocks_behind(const Request& request) const {
   std::vector<BlockId> shared;
   for (auto it = running_.rbegin(); *it != &request; ++it) {
     const BlockTable& blocks = (*it)->block_table;
-    num_blocks += std::ssize(blocks);
+    num_blocks += kv_cache_.num_blocks_of(**it);
     if (kv_cache_.caches_prefixes()) shared.insert(shared.end(), blocks.begin(), blocks.end());
   }
   if (shared.empty()) return num_blocks;
   // A block counts once, if nobody else refers to it.
   std::sort(shared.begin(), shared.end());
-  num_blocks = 0;
+  num_blocks -= std::ssize(shared);
   for (auto it = shared.begin(); it != shared.end();) {
     const auto end = std::upper_bound(it, shared.end(), *it);
     num_blocks += kv_cache_.pool().ref_count(*it) == end - it ? 1 : 0;

@@ -21,9 +21,41 @@ inline void DecodeSet::enter_in_calendar(const RunCalendar::Entry& entry, std::i
                                          std::int32_t step) {
   const Request& request = *entry.request;
   const std::int32_t num_to_end = request.num_final_tokens - 1 - position;
-  std::int32_t num_steps = std::min(request.kv_ready_tokens - position, num_to_end);
+  const std::int32_t num_ready =
+      request.has_blocks_in_reserve ? num_to_end : request.kv_ready_tokens - position;
+  std::int32_t num_steps = std::min(num_ready, num_to_end);
   if (step == request.run_begin && kv_cache_.plans_unknown_tokens()) num_steps = 0;  // hash_late()
   calendar_.add(entry, step, std::max(num_steps, 0), num_to_end);
+}
+
+// The place in num_growing_ of the steps in which the request's position begins a block.
+std::size_t DecodeSet::turn_of(const Request& request) const {
+  const auto size = static_cast<std::int64_t>(num_growing_.size());
+  const std::int64_t first = std::int64_t{request.run_begin} - request.computed_tokens;
+  return static_cast<std::size_t>((first % size + size) % size);
+}
+
+// From the step after the one at hand on, if the next block that it takes is that behind the one
+// which it is filling.
+void DecodeSet::let_grow_together(Request& request) {
+  const std::int32_t position = position_of(request) + 1;
+  const bool is_ready = !num_growing_.empty() && !request.has_blocks_in_reserve &&
+                        request.kv_ready_tokens - position < std::ssize(num_growing_);
+  if (!is_ready) return;
+  request.has_blocks_in_reserve = true;
+  ++num_growing_[turn_of(request)];
+}
+
+// No member takes blocks together with others: the calendar has the next block of each.
+void DecodeSet::look_at_each() {
+  std::fill(num_growing_.begin(), num_growing_.end(), 0);
+  calendar_.clear();
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    Request& request = *requests_[i];
+    if (request.has_blocks_in_reserve) kv_cache_.take_from_reserve(request);
+    enter_in_calendar({static_cast<std::int64_t>(i), &request}, position_of(request),
+                      clock_.num_planned);
+  }
 }
 
 void DecodeSet::begin_plan() {
@@ -52,26 +84,33 @@ std::size_t DecodeSet::plan(StepPlan& plan, bool needs_free_block) {
   plan.run.place = static_cast<std::int32_t>(plan.chunks.size());
   if (members_.empty()) return 0;
   const std::int32_t step = clock_.num_planned;
-  const std::span<const RunCalendar::Entry> due = calendar_.due(step);
   const bool attends_commits = kv_cache_.hashes_runs_at_commit();
   num_committed_at_plan_[place_of(step)] = clock_.num_committed;
-  const auto num_due = static_cast<std::int64_t>(due.size());
+  const std::int64_t num_due = num_growing(step) + std::ssize(calendar_.due_unsorted(step));
   if (!takes_run_ || (needs_free_block && kv_cache_.num_free_blocks() <= num_due)) {
     end(&plan);
     return 0;
   }
-  for (const RunCalendar::Entry& entry : due) {
+  if (num_growing(step) > 0 && num_due > kv_cache_.num_free_blocks() &&
+      num_blocks_due() > kv_cache_.num_free_blocks()) {
+    look_at_each();  // those before a request without room take theirs
+  }
+  const bool grow = kv_cache_.grow_together(num_growing(step));
+  METRONOME_CHECK(grow, "free blocks were counted before");
+  for (const RunCalendar::Entry& entry : calendar_.due(step)) {
     Request& request = *entry.request;
     const std::int32_t num_computed = position_of(request) + 1;
-    if (kv_cache_.grow_in_run(request, num_computed)) [[likely]] {
+    if (request.has_blocks_in_reserve || kv_cache_.grow_in_run(request, num_computed)) [[likely]] {
       if (request.run_begin == step) kv_cache_.hash_planned(request, num_computed);
       const bool is_last = num_computed == request.num_final_tokens;
       if (is_last || attends_commits) plan.run.attended.push_back(request.id);
       if (is_last) {
+        if (request.has_blocks_in_reserve) --num_growing_[turn_of(request)];
         request.run_end = step + 1;
         last_decodes_.push_back(&request);
         finishing_.push_back(&request);
       } else {
+        let_grow_together(request);
         enter_in_calendar(entry, num_computed, step + 1);
       }
       continue;
@@ -94,8 +133,9 @@ std::size_t DecodeSet::plan(StepPlan& plan, bool needs_free_block) {
 }
 
 std::int64_t DecodeSet::num_blocks_due() const {
-  std::int64_t num_blocks = 0;
+  std::int64_t num_blocks = num_growing(clock_.num_planned);
   for (const RunCalendar::Entry& entry : calendar_.due_unsorted(clock_.num_planned)) {
+    if (entry.request->has_blocks_in_reserve) continue;
     num_blocks += kv_cache_.num_missing_blocks(*entry.request, position_of(*entry.request) + 1);
   }
   return num_blocks;
@@ -131,7 +171,9 @@ void DecodeSet::end(StepPlan* plan) {
     plan->run.members = nullptr;
     list(requests_.size(), *plan);
   }
+  std::fill(num_growing_.begin(), num_growing_.end(), 0);
   for (Request* request : requests_) {
+    if (request->has_blocks_in_reserve) kv_cache_.take_from_reserve(*request);
     hash_late(*request, false);
     request->run_end = clock_.num_planned;
   }
@@ -202,6 +244,7 @@ void DecodeSet::hash_late(Request& request, bool has_ended) {
 }
 
 void DecodeSet::leave(Request& request, bool has_ended) {
+  if (request.has_blocks_in_reserve) kv_cache_.take_from_reserve(request);
   if (kv_cache_.is_in_run(request)) {
     hash_late(request, has_ended);
   } else if (kv_cache_.hashes_runs_late() && kv_cache_.hashes_at_commit()) {
@@ -227,7 +270,12 @@ std::int32_t DecodeSet::num_repeats() const {
     const std::int64_t num_steps = calendar_.num_endless_steps(clock_.num_planned);
     return static_cast<std::int32_t>(std::min(num_steps, num_rounds * kv_cache_.block_size()));
   }
-  return num_free < 0 ? 0 : calendar_.num_free_steps(clock_.num_planned);
+  if (num_free < 0) return 0;
+  std::int32_t num_steps = calendar_.num_free_steps(clock_.num_planned);
+  for (std::int32_t i = 0; i < std::min<std::int64_t>(num_steps, std::ssize(num_growing_)); ++i) {
+    if (num_growing(clock_.num_planned + i) > 0) num_steps = i;
+  }
+  return num_steps;
 }
 
 void DecodeSet::plan_repeats(std::span<StepTimes> steps) {
@@ -235,13 +283,19 @@ void DecodeSet::plan_repeats(std::span<StepTimes> steps) {
   auto num_used_blocks = static_cast<std::int32_t>(kv_cache_.num_used_blocks());
   for (StepTimes& times : steps) {
     const std::int32_t step = clock_.num_planned;
-    if (const auto due = calendar_.due(step); !due.empty()) {
+    const auto due = calendar_.due(step);
+    if (!due.empty() || num_growing(step) > 0) {
+      bool has_room = kv_cache_.grow_together(num_growing(step));
       for (const RunCalendar::Entry& entry : due) {
-        const std::int32_t num_computed = position_of(*entry.request) + 1;
-        const bool has_room = kv_cache_.grow_in_run(*entry.request, num_computed);
-        METRONOME_CHECK(has_room, "free blocks were counted before");
+        Request& request = *entry.request;
+        const std::int32_t num_computed = position_of(request) + 1;
+        if (!request.has_blocks_in_reserve) {
+          has_room = kv_cache_.grow_in_run(request, num_computed) && has_room;
+          let_grow_together(request);
+        }
         enter_in_calendar(entry, num_computed, step + 1);
       }
+      METRONOME_CHECK(has_room, "free blocks were counted before");
       calendar_.drop(step);
       num_used_blocks = static_cast<std::int32_t>(kv_cache_.num_used_blocks());
     }

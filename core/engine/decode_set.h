@@ -23,7 +23,11 @@ class DecodeSet {
   // it are the members of the run, in order, and between them requests whose last token is in
   // flight or that have ended.
   DecodeSet(KvCacheManager& kv_cache, const std::vector<Request*>& running, bool plans_runs)
-      : kv_cache_(kv_cache), running_(running), plans_runs_(plans_runs && kv_cache.allows_runs()) {}
+      : kv_cache_(kv_cache),
+        running_(running),
+        plans_runs_(plans_runs && kv_cache.allows_runs()),
+        num_growing_(kv_cache.grows_together() ? static_cast<std::size_t>(kv_cache.block_size())
+                                               : 0) {}
 
   void begin_plan();
   // See Books::plan_run().
@@ -76,6 +80,15 @@ class DecodeSet {
   }
   void enter_in_calendar(const RunCalendar::Entry& entry, std::int32_t position, std::int32_t step);
   void list(std::size_t num_members, StepPlan& plan);
+  // ---- Members that take their blocks together ----
+  std::size_t turn_of(const Request& request) const;
+  std::int32_t num_growing(std::int32_t step) const {
+    return num_growing_.empty()
+               ? 0
+               : num_growing_[static_cast<std::size_t>(step) % num_growing_.size()];
+  }
+  void let_grow_together(Request& request);
+  void look_at_each();
   void hash_late(Request& request, bool has_ended);
   void extend(const StepPlan& plan, const EncoderCache* encoder);
 
@@ -95,6 +108,8 @@ class DecodeSet {
   bool covers_by_arrival_ = true;
   RunCalendar calendar_;
   std::int64_t next_order_ = 0;
+  // [step modulo block size]: members that take a block in such a step together. Empty: none may.
+  std::vector<std::int32_t> num_growing_;
   std::vector<Request*> last_decodes_;  // members that took their last token in the last plan
   std::vector<const Request*> finishing_;
   bool has_ended_finishing_ = false;  // some may have ended since the last plan

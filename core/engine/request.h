@@ -108,6 +108,7 @@ struct alignas(64) Request {
   std::vector<BlockTable> group_tables;
   std::vector<TokenId> output_token_ids;  // empty when the executor returns lengths only
   bool hands_over = false;                // see RequestSpec
+  bool has_blocks_in_reserve = false;     // see KvCacheManager::grow_together()
   std::uint16_t class_number = 0;         // see RequestSpec
   std::int32_t output_limit = 0;          // see limit_tokens()
 

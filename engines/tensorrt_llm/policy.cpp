@@ -137,7 +137,7 @@ class TensorRtLlmPolicy final : public Policy {
 
   // The blocks that it lacks then.
   std::int64_t num_blocks_to_completion(const Request& request) const {
-    return num_final_blocks(request) - std::ssize(request.block_table);
+    return num_final_blocks(request) - kv_cache_.num_blocks_of(request);
   }
   std::int64_t num_final_blocks(const Request& request) const {
     return kv_cache_.blocks_for(std::int64_t{request.num_prompt_tokens} + request.limit_tokens());

@@ -190,6 +190,19 @@ void KvCacheManager::set_ready(Request& request, std::int32_t num_positions) {
   request.kv_ready_tokens = static_cast<std::int32_t>(ready);
 }
 
+void KvCacheManager::take_from_reserve(Request& request) {
+  const std::int64_t num_taken =
+      num_blocks_of(request) - static_cast<std::int64_t>(request.block_table.size());
+  METRONOME_CHECK(0 <= num_taken && num_taken <= std::ssize(reserve_),
+                  "the reserve has the blocks of its requests");
+  const auto first = reserve_.end() - static_cast<std::ptrdiff_t>(num_taken);
+  request.block_table.insert(request.block_table.end(), first, reserve_.end());
+  reserve_.erase(first, reserve_.end());
+  request.has_blocks_in_reserve = false;
+  request.kv_ready_tokens =
+      static_cast<std::int32_t>(request.block_table.size()) * layout_.block_size;
+}
+
 void KvCacheManager::join_run(Request& request) {
   if (!hashes_runs_late_) return;
   state_of(request).is_in_run = true;
@@ -408,8 +421,9 @@ std::int64_t KvCacheManager::max_blocks_of(std::int64_t num_tokens) const {
 }
 
 void KvCacheManager::check_integrity(const RequestTable& requests) const {
-  std::vector<const BlockTable*> tables;
+  std::vector<const BlockTable*> tables = {&reserve_};
   std::deque<BlockTable> own_blocks;
+  std::int64_t num_in_reserve = 0;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     if (!requests.has(static_cast<RequestId>(i))) continue;
     const Request& request = requests[static_cast<RequestId>(i)];
@@ -423,15 +437,19 @@ void KvCacheManager::check_integrity(const RequestTable& requests) const {
           group.kind != LayerGroup::Kind::Window || table.size() == request.block_table.size(),
           "the tables of a request cover different positions");
     }
-    const auto capacity =
-        static_cast<std::int64_t>(request.block_table.size()) * layout_.block_size;
+    const std::int64_t capacity = num_blocks_of(request) * layout_.block_size;
     METRONOME_CHECK(request.kv_ready_tokens <= capacity, "ready tokens have no room");
-    METRONOME_CHECK(!is_plain_ || request.kv_ready_tokens == capacity, "blocks are not ready");
+    METRONOME_CHECK(
+        !is_plain_ || request.has_blocks_in_reserve || request.kv_ready_tokens == capacity,
+        "blocks are not ready");
+    num_in_reserve +=
+        num_blocks_of(request) - static_cast<std::int64_t>(request.block_table.size());
     METRONOME_CHECK(request.has_ended() || request.num_computed_tokens() <= capacity,
                     "computed tokens have no room");
     METRONOME_CHECK(request.num_cached_tokens() <= request.num_computed_tokens(),
                     "more tokens cached than computed");
   }
+  METRONOME_CHECK(num_in_reserve == std::ssize(reserve_), "the reserve is miscounted");
   BlockTable cached;
   if (tree_) {
     tree_->check_integrity();

@@ -30,6 +30,9 @@ enum class HashTime : std::uint8_t {
   Commit,  // when that step's result is committed (nano-vllm)
 };
 
+// The largest block, in tokens, that members of a run take together.
+constexpr std::int32_t kMostTogether = 512;
+
 struct KvCacheLayout {
   std::int64_t num_blocks = 0;
   std::int32_t block_size = 0;  // tokens
@@ -152,6 +155,20 @@ class KvCacheManager {
     request.kv_ready_tokens += layout_.block_size;
     return true;
   }
+  // Whether members of a run that take a block in the same steps may take them together, so that
+  // nobody looks at each. Plans with runs name no blocks, so it does not matter whose is which.
+  bool grows_together() const {
+    return layout_.block_size <= kMostTogether && (is_plain_ || hashes_runs_late_) &&
+           !hashes_runs_at_commit();
+  }
+  // So many members with has_blocks_in_reserve take a block. Returns false and takes none when
+  // the pool has too few.
+  [[nodiscard]] bool grow_together(std::int64_t num_members) {
+    return pool_.allocate(num_members, reserve_);
+  }
+  // Such a member, with the blocks of all its planned tokens, gets those of the reserve. Before
+  // that its block_table lacks them, and kv_ready_tokens does not count.
+  void take_from_reserve(Request& request);
   // A decode of a run was planned up to `num_positions` outside of it, or as its first step.
   void hash_planned(Request& request, std::int32_t num_positions) {
     if (!hashes_runs_late_ || !hashes_at_plan_) return;
@@ -234,8 +251,12 @@ class KvCacheManager {
   // Blocks that a request lacks for positions [0, num_positions), or for its tokens. Full attention
   // only.
   std::int64_t num_missing_blocks(const Request& request, std::int64_t num_positions) const {
-    const auto num_owned = static_cast<std::int64_t>(request.block_table.size());
-    return std::max<std::int64_t>(0, blocks_for(num_positions) - num_owned);
+    return std::max<std::int64_t>(0, blocks_for(num_positions) - num_blocks_of(request));
+  }
+  // Full attention only.
+  std::int64_t num_blocks_of(const Request& request) const {
+    return request.has_blocks_in_reserve ? blocks_for(request.num_computed_tokens())
+                                         : static_cast<std::int64_t>(request.block_table.size());
   }
   std::int64_t num_missing_blocks(const Request& request) const {
     return num_missing_blocks(request, request.num_tokens());
@@ -378,6 +399,7 @@ class KvCacheManager {
 
   const KvCacheLayout layout_;
   BlockPool pool_;
+  BlockTable reserve_;  // blocks of requests with has_blocks_in_reserve, whoever has which
   std::optional<RadixTree> tree_;
   std::optional<WindowGroups> windows_;
   std::optional<StateGroups> states_;

@@ -80,7 +80,8 @@ class CaseRun {
     executor_.returns_tokens = returns_tokens(seed);
     if (random.stop_chance > 0) executor_.stops = stop_tokens(random, seed);
     executor_.block_size = random.setup.kv_cache.block_size;
-    executor_.oracle = &oracle_;
+    // In a run a request does not know all of its blocks.
+    if (!takes_runs) executor_.oracle = &oracle_;
     executor_.fails = [this](std::int64_t step) {
       const bool fails = chance(rng_, random_.failure_chance);
       if (fails) failing_steps_.insert(step);
