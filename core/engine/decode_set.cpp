@@ -150,6 +150,7 @@ void DecodeSet::list(std::size_t num_members, StepPlan& plan) {
     chunks[place + i] = members_.chunk(i);
     Request& request = *requests_[i];
     ++request.computed_tokens;
+    if (request.has_blocks_in_reserve) kv_cache_.take_from_reserve(request);
     kv_cache_.hash_planned(request, request.num_computed_tokens());
   }
   plan.num_decode_tokens += static_cast<std::int32_t>(num_members);

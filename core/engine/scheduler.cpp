@@ -77,7 +77,9 @@ void Scheduler::commit_chunks(std::span<ScheduledChunk> chunks, const AcceptToke
     // The run's clock has counted its token.
     const bool is_counted = request.run_begin <= run_step && run_step < request.run_end;
     if (is_counted) [[unlikely]] {
-      if (hashes_at_commit) books_.kv_cache_.commit(request, true);
+      // In the run, its blocks are hashed when it leaves.
+      const bool hashes = hashes_at_commit && !books_.kv_cache_.is_in_run(request);
+      if (hashes) books_.kv_cache_.commit(request, true);
     } else if (chunk.generation == request.generation) [[likely]] {
       METRONOME_CHECK(request.num_cached_tokens() == chunk.first_position,
                       "chunks of a request are computed without gaps");
