@@ -367,7 +367,7 @@ class KvCacheManager {
     if (!tree_ || index(request.id) >= prefixes_.size()) return 0;
     return prefixes_[index(request.id)].num_hashed;
   }
-  // Those that keep KV for each token: their tables of a request are equally long.
+  // Groups that keep KV for each token. Their tables of a request are equally long.
   std::int64_t num_attention_groups() const {
     return 1 + (windows_ ? std::int64_t{windows_->layout().num_groups} : 0);
   }
