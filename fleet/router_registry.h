@@ -33,7 +33,8 @@ struct RouterInfo {
   bool hears_blocks = false;
   // The time between reports of the replicas; 0: it asks for none.
   double report_ms = 0;
-  // The command of the program with these settings; nullptr: there is none, or nobody knows.
+  // The command of the program with these settings, or the configuration that it reads; nullptr:
+  // there is none, or nobody knows.
   std::string (*command)(const PolicySettings&) = nullptr;
   const RouterCaseFormat* cases = nullptr;  // of its recorded decisions; nullptr: it has none
   std::unique_ptr<Router> (*make)(const RouterContext&) = nullptr;

@@ -5,6 +5,7 @@
 
 #include "core/config/config_reader.h"
 #include "fleet/prefix_tree.h"
+#include "fleet/routers/routers.h"
 
 namespace metronome {
 
@@ -40,7 +41,7 @@ std::string cache_aware_command(std::string_view program, const CacheAwareConfig
   std::string text =
       fmt::format("{} --policy {}", program, kRules[static_cast<std::size_t>(config.rule)]);
   const auto add = [&text](std::string_view flag, double value, double otherwise) {
-    if (value != otherwise) text += fmt::format(" {} {}", flag, format_double(value));
+    text += flag_unless_default(flag, value, otherwise);
   };
   add("--cache-threshold", config.cache_threshold, defaults.cache_threshold);
   add("--balance-abs-threshold", static_cast<double>(config.balance_abs_threshold),

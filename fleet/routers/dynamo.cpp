@@ -197,6 +197,24 @@ Json known_costs(Router& router, const RoutedRequest& request, const JsonPlace&)
           {"active_decode_blocks", blocks}};
 }
 
+// Flags of its frontend (the router's part of docs/components/frontend/configuration-reference.md).
+// It takes the replica of the lowest cost at a temperature of 0, which it has without a flag.
+std::string dynamo_command(const PolicySettings& settings) {
+  const auto config = settings.get<DynamoConfig>();
+  const DynamoConfig defaults;
+  return "python3 -m dynamo.frontend --router-mode kv" +
+         flag_unless_default("--router-kv-overlap-score-credit", config.overlap_score_credit,
+                             defaults.overlap_score_credit) +
+         flag_unless_default("--router-kv-overlap-score-credit-decay",
+                             config.overlap_score_credit_decay,
+                             defaults.overlap_score_credit_decay) +
+         flag_unless_default("--router-prefill-load-scale", config.prefill_load_scale,
+                             defaults.prefill_load_scale) +
+         flag_unless_default("--router-decode-active-request-weight",
+                             config.decode_active_request_weight,
+                             defaults.decode_active_request_weight);
+}
+
 constexpr RouterCaseFormat kDynamoCases = {
     .settings = dynamo_settings, .read_prompt = read_tokens, .known = known_costs};
 
@@ -209,6 +227,7 @@ const RouterInfo kDynamoRouter = {
     .evidence = RouterEvidence::Recorded,
     .visit = visit_settings_of<DynamoConfig>,
     .hears_blocks = true,
+    .command = dynamo_command,
     .cases = &kDynamoCases,
     .make = make_dynamo};
 

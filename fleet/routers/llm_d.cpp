@@ -2,6 +2,7 @@
 // The scorers of llm-d's inference scheduler, as its chart weighs them (read in 2026): queue, KV
 // use, and prefixes that it sent. Metrics of the replicas are up to 50 ms old.
 #include <algorithm>
+#include <fmt/core.h>
 #include <vector>
 
 #include "core/config/config_reader.h"
@@ -96,6 +97,20 @@ std::unique_ptr<Router> make_llm_d(const RouterContext& context) {
   return std::make_unique<LlmDRouter>(context);
 }
 
+// The configuration of its endpoint picker, in one line of YAML.
+std::string llm_d_configuration(const PolicySettings& settings) {
+  const auto config = settings.get<LlmDConfig>();
+  return fmt::format(
+      "{{apiVersion: inference.networking.x-k8s.io/v1alpha1, kind: EndpointPickerConfig, plugins: "
+      "[{{type: queue-scorer}}, {{type: kv-cache-utilization-scorer}}, "
+      "{{type: prefix-cache-scorer}}, {{type: max-score-picker}}], schedulingProfiles: "
+      "[{{name: default, plugins: [{{pluginRef: queue-scorer, weight: {}}}, "
+      "{{pluginRef: kv-cache-utilization-scorer, weight: {}}}, "
+      "{{pluginRef: prefix-cache-scorer, weight: {}}}, {{pluginRef: max-score-picker}}]}}]}}",
+      format_double(config.queue_weight), format_double(config.kv_cache_weight),
+      format_double(config.prefix_weight));
+}
+
 }  // namespace
 
 const RouterInfo kLlmDRouter = {.name = "llm_d",
@@ -104,6 +119,7 @@ const RouterInfo kLlmDRouter = {.name = "llm_d",
                                 .evidence = RouterEvidence::Read,
                                 .visit = visit_settings_of<LlmDConfig>,
                                 .report_ms = 50,
+                                .command = llm_d_configuration,
                                 .make = make_llm_d};
 
 }  // namespace metronome

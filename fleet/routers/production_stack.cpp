@@ -63,6 +63,11 @@ std::unique_ptr<Router> make_production_stack(const RouterContext& context) {
   return std::make_unique<ProductionStackRouter>(context);
 }
 
+// Its chunks have no flag.
+std::string production_stack_command(const PolicySettings&) {
+  return "vllm-router --routing-logic prefixaware";
+}
+
 }  // namespace
 
 const RouterInfo kProductionStack = {
@@ -71,6 +76,7 @@ const RouterInfo kProductionStack = {
     .source = "vLLM production stack, prefixaware",
     .evidence = RouterEvidence::Read,
     .visit = visit_settings_of<ProductionStackConfig>,
+    .command = production_stack_command,
     .make = make_production_stack};
 
 }  // namespace metronome

@@ -2,6 +2,9 @@
 #include "fleet/routers/routers.h"
 
 #include <array>
+#include <fmt/core.h>
+
+#include "core/config/config_reader.h"
 
 namespace metronome {
 
@@ -10,6 +13,10 @@ std::span<const RouterInfo> our_routers() {
       kRoundRobin, kRandomRouter, kLeastLoaded,      kPowerOfTwo, kSessionRouter,   kSglangRouter,
       kVllmRouter, kDynamoRouter, kVllmDataParallel, kLlmDRouter, kProductionStack, kAibrixRouter};
   return kRouters;
+}
+
+std::string flag_unless_default(std::string_view flag, double value, double otherwise) {
+  return value == otherwise ? std::string() : fmt::format(" {} {}", flag, format_double(value));
 }
 
 }  // namespace metronome

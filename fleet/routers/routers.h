@@ -9,6 +9,9 @@ namespace metronome {
 // Routers with a file in this folder, in the order they are listed.
 std::span<const RouterInfo> our_routers();
 
+// " FLAG VALUE" of a command; empty if the program has that value without the flag.
+std::string flag_unless_default(std::string_view flag, double value, double otherwise);
+
 extern const RouterInfo kRoundRobin;
 extern const RouterInfo kRandomRouter;
 extern const RouterInfo kLeastLoaded;

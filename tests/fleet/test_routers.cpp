@@ -130,18 +130,28 @@ TEST_CASE("vLLM's ranks are taken in turn until a snapshot says otherwise", "[fl
 }
 
 TEST_CASE("a router's command has its rule, and what differs from its defaults", "[fleet]") {
-  const Scenario scenario =
-      parse_scenario(
-          "model: llama-3.1-8b\nhardware: h100-sxm\nworkload: {num_requests: 4, arrivals: "
-          "{process: poisson, rate: 2}, prompt_tokens: {value: 100}, output_tokens: {value: 10}}\n"
-          "fleet: {replicas: 2, router: vllm_router, vllm_router: {cache_threshold: 0.5, "
-          "max_tree_size: 4096}}\n",
-          "fleet.yaml", {})
-          .variants.front();
+  const auto fleet_of = [](const std::string& router, const std::string& settings) {
+    const std::string text =
+        "model: llama-3.1-8b\nhardware: h100-sxm\nworkload: {num_requests: 4, arrivals: "
+        "{process: poisson, rate: 2}, prompt_tokens: {value: 100}, output_tokens: {value: 10}}\n"
+        "fleet: {replicas: 2, router: " +
+        router + ", " + router + ": {" + settings + "}}\n";
+    return parse_scenario(text, "fleet.yaml", {}).variants.front();
+  };
+  const Scenario scenario = fleet_of("vllm_router", "cache_threshold: 0.5, max_tree_size: 4096");
   CHECK(find_router("vllm_router")->command(scenario.fleet.settings) ==
         "vllm-router --policy cache_aware --cache-threshold 0.5 --max-tree-size 4096");
   CHECK(find_router("sglang_router")->command({}) ==
         "python3 -m sglang_router.launch_router --policy cache_aware");
+  CHECK(find_router("dynamo")->command({}) == "python3 -m dynamo.frontend --router-mode kv");
+  const Scenario dynamo = fleet_of("dynamo", "overlap_score_credit: 0.8, prefill_load_scale: 3");
+  CHECK(find_router("dynamo")->command(dynamo.fleet.settings) ==
+        "python3 -m dynamo.frontend --router-mode kv --router-kv-overlap-score-credit 0.8 "
+        "--router-prefill-load-scale 3");
+  const Scenario llm_d = fleet_of("llm_d", "prefix_weight: 4.5");
+  const std::string picker = find_router("llm_d")->command(llm_d.fleet.settings);
+  CHECK(picker.find("{pluginRef: prefix-cache-scorer, weight: 4.5}") != std::string::npos);
+  CHECK(find_router("production_stack")->command({}) == "vllm-router --routing-logic prefixaware");
 }
 
 TEST_CASE("every router sends random requests to replicas that are up, and counts them",
