@@ -239,9 +239,14 @@ class FlagReader {
     while (!rest.empty()) {
       const std::string word(has_several ? rest.substr(0, rest.find(' ')) : rest);
       rest.remove_prefix(std::min(word.size() + 1, rest.size()));
-      if (std::find(flag.choices.begin(), flag.choices.end(), word) != flag.choices.end()) {
-        continue;
-      }
+      // Some releases spell a choice with the other separator: auto_round, auto-round.
+      const auto is_same = [&word](std::string_view choice) {
+        return std::equal(choice.begin(), choice.end(), word.begin(), word.end(),
+                          [](char a, char b) {
+                            return a == b || (a == '-' && b == '_') || (a == '_' && b == '-');
+                          });
+      };
+      if (std::any_of(flag.choices.begin(), flag.choices.end(), is_same)) continue;
       const std::vector<std::string_view> known(flag.choices.begin(), flag.choices.end());
       refuse(name, "has the value '" + printable(word) + "'" + did_you_mean(word, known) +
                        "; allowed: " + join_names(known));

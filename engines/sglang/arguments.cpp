@@ -11,7 +11,8 @@ namespace {
 
 // QUANTIZATION_CHOICES of srt/server_args.py. fp8 stands for integers of 8 bits and MXFP8.
 constexpr std::string_view kFormats =
-    "None=, unquant=none, compressed-tensors=, modelopt=, modelopt_mixed=, auto-round=, quark=, "
+    "None=, unquant=none, compressed-tensors=, modelopt=, modelopt_mixed=, auto-round=, "
+    "auto_round=, quark=, "
     "gguf=, humming=, modelslim=, fp8=fp8, modelopt_fp8=fp8, w8a8_fp8=fp8, mxfp8=fp8, "
     "w8a8_int8=fp8, auto-round-int8=fp8, mlx_q8=fp8, modelopt_fp4=nvfp4, nvfp4_online=nvfp4, "
     "petit_nvfp4=nvfp4, mxfp4=mxfp4, quark_mxfp4=mxfp4, awq=int4, awq_marlin=int4, gptq=int4, "

@@ -25,7 +25,8 @@ constexpr std::string_view kFormats =
     "petit_nvfp4=nvfp4, nvfp4_per_token=nvfp4, fp_quant=nvfp4, mxfp4=mxfp4, gpt_oss_mxfp4=mxfp4, "
     "awq=int4, awq_marlin=int4, auto_awq=int4, cpu_awq=int4, gptq=int4, gptq_marlin=int4, "
     "auto_gptq=int4, cpu_gptq=int4, gptq_bitblas=int4, gptq_marlin_24=int4, moe_wna16=int4, "
-    "inc=int4, auto-round=int4, bitblas=int4, hqq=int4, ipex=int4, bitsandbytes=int4";
+    "inc=int4, auto-round=int4, auto_round=int4, bitblas=int4, hqq=int4, ipex=int4, "
+    "bitsandbytes=int4";
 // SpeculativeMethod of vllm/config/speculative.py. derive() makes "mtp" of the names that models
 // give it ("qwen3_5_mtp"), and takes out methods that are not simulated.
 constexpr std::string_view kDrafters =

@@ -454,23 +454,38 @@ void set_pool_bytes(const Server& server, const std::vector<PricedGpu>& gpus, Ya
             "what weights and " + flag + " leave");
 }
 
-// Old versions lack rules for settings that newer ones have: the first version with which the
-// scenario is valid.
-void choose_rules(const ServerArguments& server, const std::string& version, YamlDraft& draft,
+// Whether the rules of the scenario's version are known for its settings and its model.
+bool has_known_rules(const Scenario& scenario, const EngineProduct& product,
+                     const std::string& version_key) {
+  if (product.check_model == nullptr) return true;
+  const ModelConfig model = simulated_model(scenario);
+  try {
+    product.check_model(scenario, model,
+                        scenario.engine.max_model_len.value_or(model.default_max_model_len()));
+  } catch (const UnplacedConfigError& error) {
+    return error.key() != version_key;  // other errors are told when the scenario is complete
+  }
+  return true;
+}
+
+// Old versions lack rules for settings and models that newer ones have: the first version with
+// which the scenario is valid.
+void choose_rules(const EngineProduct& product, const std::string& version, YamlDraft& draft,
                   std::vector<std::string>& notes) {
+  const ServerArguments& server = *product.arguments;
   constexpr const char* kKey = "scheduler.version";
   if (version.empty() || server.versions.empty()) return;
   const std::string nearest = draft.value(kKey);
   for (const std::string_view one : versions_from(server, version)) {
     draft.set(kKey, std::string(one));
     try {
-      (void)parsed(draft);
+      if (!has_known_rules(parsed(draft), product, kKey)) continue;
     } catch (const UsageError&) {
       continue;
     }
     if (one == nearest) return;
     notes.push_back("The rules are those of " + std::string(server.title) + " " + std::string(one) +
-                    ", as older ones are not known for these settings.");
+                    ", as older ones are not known for these settings or this model.");
     return;
   }
   draft.set(kKey, nearest);  // its error is the one to tell
@@ -522,7 +537,7 @@ ComposedScenario compose_scenario(const ScenarioRequest& request) {
       request, set_ranks(request, server, draft, composed.notes), context, draft, composed.notes);
   set_limits(request, workload.preset, draft);
   const ServerArguments& names = *server.product->arguments;
-  choose_rules(names, server.version, draft, composed.notes);
+  choose_rules(*server.product, server.version, draft, composed.notes);
   const bool has_length = draft.has("engine.max_model_len") || workload.longest == 0;
   if (request.command.empty() && !has_length && !is_benchmark(request, parsed(draft))) {
     draft.set("engine.max_model_len", std::to_string(std::min(workload.longest, context)),

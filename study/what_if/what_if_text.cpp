@@ -190,8 +190,9 @@ std::string conclusion(const WhatIf& what_if) {
                ? "There is no limit to keep. No tried change is better on one side without making "
                  "another one more than twice as bad, or the throughput more than a tenth lower."
                : "There is no limit to keep (--target-itl, --target-ttft, --target-rate, or the "
-                 "scenario's slo). These changes are better on one side; none makes gaps or first "
-                 "tokens more than twice as late, or the throughput more than a tenth lower:";
+                 "scenario's slo). These changes are better on one side; none makes the longest "
+                 "gap, p99 ITL or p99 TTFT more than twice as long, or the throughput more than a "
+                 "tenth lower:";
   }
   if (what_if.is_kept()) {
     const std::string kept = "In the simulation the run keeps " + goals;

@@ -50,6 +50,27 @@ bool has_note(const ComposedScenario& composed, const std::string& part) {
 
 }  // namespace
 
+TEST_CASE("a hybrid model under an old release has the first rules that know states",
+          "[study][compose]") {
+  ScenarioRequest request = of_command("vllm serve Qwen/Qwen3.5-4B");
+  request.engine_version = "0.19.1";
+  const ComposedScenario hybrid = compose_scenario(request);
+  CHECK(read(hybrid).scheduler.settings<VllmConfig>().minor() == 33);
+  CHECK(has_note(hybrid, "The rules are those of vLLM 0.33"));
+  request.command = "vllm serve Qwen/Qwen3-8B";
+  const ComposedScenario dense = compose_scenario(request);
+  CHECK(read(dense).scheduler.settings<VllmConfig>().minor() == 19);
+  CHECK(!has_note(dense, "The rules are those"));
+}
+
+TEST_CASE("a choice may have the other separator", "[study][compose]") {
+  const auto format_of = [](const std::string& name) {
+    return composed("vllm serve Qwen/Qwen3-8B --quantization " + name).quantization;
+  };
+  CHECK(format_of("auto_round") == format_of("auto-round"));
+  CHECK(format_of("auto_round") != composed("vllm serve Qwen/Qwen3-8B").quantization);
+}
+
 TEST_CASE("a command of vLLM is a scenario", "[study][compose]") {
   const ComposedScenario answer = compose_scenario(
       of_command("vllm serve Qwen/Qwen3-32B -tp 2 --max-num-batched-tokens 8K --max_model_len=16k "
