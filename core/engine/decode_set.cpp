@@ -95,8 +95,8 @@ std::size_t DecodeSet::plan(StepPlan& plan, bool needs_free_block) {
       num_blocks_due() > kv_cache_.num_free_blocks()) {
     look_at_each();  // those before a request without room take theirs
   }
-  const bool grow = kv_cache_.grow_together(num_growing(step));
-  METRONOME_CHECK(grow, "free blocks were counted before");
+  const bool has_room = kv_cache_.grow_together(num_growing(step));
+  METRONOME_CHECK(has_room, "free blocks were counted before");
   for (const RunCalendar::Entry& entry : calendar_.due(step)) {
     Request& request = *entry.request;
     const std::int32_t num_computed = position_of(request) + 1;

@@ -36,20 +36,6 @@ void move_chosen(EngineArguments& arguments, const std::string& name, const std:
 
 std::string lower(const std::string& value) { return value == "True" ? "true" : "false"; }
 
-// The key's value for a word of the server's; nullopt: `words` does not have it.
-std::optional<std::string> word_value(std::string_view words, std::string_view value) {
-  constexpr std::string_view kBetween = ", ";
-  while (!words.empty()) {
-    const std::string_view entry = words.substr(0, words.find(kBetween));
-    const std::size_t equals = std::min(entry.find('='), entry.size());
-    if (entry.substr(0, equals) == value) {
-      return std::string(equals == entry.size() ? entry : entry.substr(equals + 1));
-    }
-    words.remove_prefix(std::min(entry.size() + kBetween.size(), words.size()));
-  }
-  return std::nullopt;
-}
-
 // The value of a key in a scenario, empty where it stays as it is; nullopt: the setting is not
 // simulated.
 std::optional<std::string> key_value(const ServerArguments& engine, const Row& row,

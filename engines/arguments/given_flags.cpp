@@ -227,6 +227,13 @@ class FlagReader {
     }
   }
 
+  // Whether a row gives the word a meaning: releases before those that were read may accept it.
+  bool is_old_word(const std::string& argument, const std::string& word) const {
+    return std::any_of(rows_.begin(), rows_.end(), [&](const ServerArgument& row) {
+      return row.argument == argument && word_value(row.words, word);
+    });
+  }
+
   // The server refuses a word that is not in its list, in any version that was read. A log has
   // what its server accepted.
   void check_choice(const KnownFlag& flag, const std::string& name,
@@ -239,14 +246,9 @@ class FlagReader {
     while (!rest.empty()) {
       const std::string word(has_several ? rest.substr(0, rest.find(' ')) : rest);
       rest.remove_prefix(std::min(word.size() + 1, rest.size()));
-      // Some releases spell a choice with the other separator: auto_round, auto-round.
-      const auto is_same = [&word](std::string_view choice) {
-        return std::equal(choice.begin(), choice.end(), word.begin(), word.end(),
-                          [](char a, char b) {
-                            return a == b || (a == '-' && b == '_') || (a == '_' && b == '-');
-                          });
-      };
-      if (std::any_of(flag.choices.begin(), flag.choices.end(), is_same)) continue;
+      const bool is_known =
+          std::find(flag.choices.begin(), flag.choices.end(), word) != flag.choices.end();
+      if (is_known || is_old_word(flag.argument, word)) continue;
       const std::vector<std::string_view> known(flag.choices.begin(), flag.choices.end());
       refuse(name, "has the value '" + printable(word) + "'" + did_you_mean(word, known) +
                        "; allowed: " + join_names(known));

@@ -37,6 +37,19 @@ bool is_switch(const ServerArgument& row) {
          row.kind == ArgumentKind::Off;
 }
 
+std::optional<std::string> word_value(std::string_view words, std::string_view value) {
+  constexpr std::string_view kBetween = ", ";
+  while (!words.empty()) {
+    const std::string_view entry = words.substr(0, words.find(kBetween));
+    const std::size_t equals = std::min(entry.find('='), entry.size());
+    if (entry.substr(0, equals) == value) {
+      return std::string(equals == entry.size() ? entry : entry.substr(equals + 1));
+    }
+    words.remove_prefix(std::min(entry.size() + kBetween.size(), words.size()));
+  }
+  return std::nullopt;
+}
+
 bool is_valid(const ServerArgument& row, const std::string& value) {
   switch (row.kind) {
     case ArgumentKind::Count:

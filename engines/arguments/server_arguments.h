@@ -56,6 +56,8 @@ struct ServerArgument {
 std::string flag_word(std::string_view argument);
 // Whether its value is True or False.
 bool is_switch(const ServerArgument& row);
+// What `value` is in ServerArgument::words; nullopt: it is none of them.
+std::optional<std::string> word_value(std::string_view words, std::string_view value);
 // Whether a value has the form that its row asks for; None has none.
 bool is_valid(const ServerArgument& row, const std::string& value);
 // The largest of "1 2 4" or "[1, 2, 4]"; nullopt: these are not counts.

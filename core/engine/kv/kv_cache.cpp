@@ -276,12 +276,6 @@ void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t n
   adopt_hit(hit.blocks, request.block_table);
   request.group_tables.resize(groups_.size() - 1);
   if (states_) states_->adopt_hit(request, {hit.group_blocks, hit.num_tokens});
-  if (!hit.group_blocks.empty()) {
-    for (const LayerGroup& group : groups_) {
-      if (group.kind != LayerGroup::Kind::Window) continue;
-      adopt_hit(hit.group_blocks[group.table], request.group_tables[group.table]);
-    }
-  }
   if (caches_prefixes()) {
     PrefixState& state = state_of(request);
     state.num_hashed = static_cast<std::int32_t>(hit.blocks.size()) - (is_partial ? 1 : 0);
@@ -292,9 +286,10 @@ void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t n
   request.computed_tokens = hit.num_tokens;
   request.cached_tokens = hit.num_tokens;
   for (const LayerGroup& group : groups_) {
-    if (group.kind == LayerGroup::Kind::Window) {
-      windows_->slide(request, request.group_tables[group.table]);
-    }
+    if (hit.group_blocks.empty() || group.kind != LayerGroup::Kind::Window) continue;
+    BlockTable& table = request.group_tables[group.table];
+    adopt_hit(hit.group_blocks[group.table], table);
+    windows_->slide(request, table);
   }
   const std::int32_t num_with_room = std::max(num_positions_with_room(num_positions), num_reserved);
   allocate(request, num_positions, num_missing_blocks(request, num_with_room), is_partial);

@@ -63,12 +63,15 @@ TEST_CASE("a hybrid model under an old release has the first rules that know sta
   CHECK(!has_note(dense, "The rules are those"));
 }
 
-TEST_CASE("a choice may have the other separator", "[study][compose]") {
+TEST_CASE("a word of an older release is known where it has a meaning", "[study][compose]") {
   const auto format_of = [](const std::string& name) {
     return composed("vllm serve Qwen/Qwen3-8B --quantization " + name).quantization;
   };
   CHECK(format_of("auto_round") == format_of("auto-round"));
   CHECK(format_of("auto_round") != composed("vllm serve Qwen/Qwen3-8B").quantization);
+  const std::string answer =
+      refusal(of_command("vllm serve Qwen/Qwen3-8B --quantization gptq-marlin"));
+  CHECK(answer.find("'gptq-marlin', did you mean 'gptq_marlin'?") != std::string::npos);
 }
 
 TEST_CASE("a command of vLLM is a scenario", "[study][compose]") {
